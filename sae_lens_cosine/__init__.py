@@ -1,0 +1,36 @@
+"""Cosine-scored sparse autoencoders for SAELens.
+
+Importing this package registers its architectures with SAELens; from then on
+`cosine_batchtopk`, `cosine_topk` and `cosine_jumprelu` are names like any other.
+"""
+
+from sae_lens_cosine.batchtopk_sae import (
+    CosineBatchTopKTrainingSAE,
+    CosineBatchTopKTrainingSAEConfig,
+)
+from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
+from sae_lens_cosine.registration import register
+from sae_lens_cosine.score import cosine_score
+from sae_lens_cosine.topk_sae import (
+    CosineTopKSAE,
+    CosineTopKSAEConfig,
+    CosineTopKTrainingSAE,
+    CosineTopKTrainingSAEConfig,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CosineBatchTopKTrainingSAE",
+    "CosineBatchTopKTrainingSAEConfig",
+    "CosineJumpReLUSAE",
+    "CosineJumpReLUSAEConfig",
+    "CosineTopKSAE",
+    "CosineTopKSAEConfig",
+    "CosineTopKTrainingSAE",
+    "CosineTopKTrainingSAEConfig",
+    "cosine_score",
+    "register",
+]
+
+register()

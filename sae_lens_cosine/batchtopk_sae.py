@@ -1,0 +1,100 @@
+"""`cosine_batchtopk`: the best cosine scores of a batch, k a token on average."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from sae_lens.saes.batchtopk_sae import (
+    BatchTopKTrainingSAE,
+    BatchTopKTrainingSAEConfig,
+)
+from sae_lens.saes.sae import SAEConfig
+from typing_extensions import override
+
+from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAEConfig
+from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
+from sae_lens_cosine.validation import check_k
+
+
+@dataclass(kw_only=True)
+class CosineBatchTopKTrainingSAEConfig(
+    CosineTrainingSAEConfig, BatchTopKTrainingSAEConfig
+):
+    """
+    Configuration for training a CosineBatchTopKTrainingSAE; see CosineTrainingSAEConfig.
+
+    Args:
+        k: latents kept a token, on average over the batch; may be a fraction.
+        topk_threshold_lr: share of the newest batch in the running threshold.
+        threshold_start_step: batches during which the threshold just follows the newest batch, before it is averaged.
+    """
+
+    threshold_start_step: int = 0
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_k(self.k, self.d_sae)
+
+    @override
+    @classmethod
+    def architecture(cls) -> str:
+        return "cosine_batchtopk"
+
+    @override
+    def get_inference_config_class(self) -> type[SAEConfig]:
+        return CosineJumpReLUSAEConfig
+
+
+class CosineBatchTopKTrainingSAE(CosineTrainingSAE, BatchTopKTrainingSAE):
+    """BatchTopK on the cosine score, the paper's SAE; saved as `cosine_jumprelu`."""
+
+    precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        **CosineTrainingSAE.precision_floors,
+        "topk_threshold": torch.float64,
+    }
+
+    cfg: CosineBatchTopKTrainingSAEConfig  # type: ignore[assignment]
+
+    @override
+    def encode_with_hidden_pre(
+        self, x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        n_rows = x.shape[:-1].numel()
+        if self.cfg.k * n_rows < 1:
+            raise ValueError(
+                f"k={self.cfg.k} over a batch of {n_rows} rows selects nothing: raise "
+                "k, or use larger batches."
+            )
+        return super().encode_with_hidden_pre(x)
+
+    @override
+    @torch.no_grad()
+    def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
+        """Average the smallest selected activation, without a cold start at zero."""
+        if (
+            self.topk_threshold == 0
+            or self.n_batches_trained <= self.cfg.threshold_start_step
+        ):
+            positive = acts_topk[acts_topk > 0]
+            if positive.numel() > 0:
+                self.topk_threshold = positive.min().to(self.topk_threshold.dtype)
+        else:
+            super().update_topk_threshold(acts_topk)
+
+    @override
+    @torch.no_grad()
+    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
+        super().fold_activation_norm_scaling_factor(scaling_factor)
+        self.topk_threshold /= scaling_factor
+
+    @override
+    def process_state_dict_for_saving_inference(
+        self, state_dict: dict[str, Any]
+    ) -> None:
+        super().process_state_dict_for_saving_inference(state_dict)
+        state_dict["threshold"] = torch.full_like(
+            state_dict["b_enc"],
+            state_dict.pop("topk_threshold").item(),
+            dtype=torch.float32,
+        )

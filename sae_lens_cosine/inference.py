@@ -1,0 +1,125 @@
+"""What the inference SAEs with a cosine score share."""
+
+import math
+from abc import ABC
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from sae_lens.saes.sae import SAE, SAEConfig
+from torch import nn
+from typing_extensions import override
+
+from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.score import cosine_score
+from sae_lens_cosine.validation import (
+    check_activations,
+    check_choice,
+    check_normalization,
+)
+
+ExponentMode = Literal["global", "per_feature"]
+EXPONENT_MODES: tuple[ExponentMode, ...] = ("global", "per_feature")
+
+
+@dataclass
+class CosineSAEConfig(SAEConfig, ABC):
+    """
+    Configuration shared by the inference SAEs with a cosine score.
+
+    Args:
+        exponent_mode: "global" for one exponent, "per_feature" for one a latent.
+    """
+
+    exponent_mode: ExponentMode = "global"
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("exponent_mode", self.exponent_mode, EXPONENT_MODES)
+        check_normalization(self.normalize_activations)
+
+
+class CosineSAE(KeepsPrecision, SAE[Any], ABC):
+    """An inference SAE that scores ``n^(a_i - 1) <x_c, W_enc[:, i]> + b_enc_i``.
+
+    The scale lives in the columns, ``W_enc[:, i] = exp(b_i) u_i``, so that SAELens's
+    fold of the decoder norms is right as it stands and, at exponent 1, the SAE is
+    SAELens's own of the same name. Concrete classes add the selector.
+    """
+
+    precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        "exponent": torch.float32,
+        "threshold": torch.float32,
+    }
+
+    cfg: CosineSAEConfig
+    b_enc: nn.Parameter
+    exponent: nn.Parameter  # scalar or [d_sae]
+
+    @override
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        shape = () if self.cfg.exponent_mode == "global" else (self.cfg.d_sae,)
+        self.exponent = nn.Parameter(
+            torch.zeros(shape, dtype=torch.float32, device=self.device)
+        )
+
+    @override
+    def process_sae_in(self, sae_in: torch.Tensor) -> torch.Tensor:
+        check_activations(sae_in, self.cfg.d_in, self.hook_z_reshaping_mode)
+        return super().process_sae_in(sae_in)
+
+    def score(self, x: torch.Tensor) -> torch.Tensor:
+        """``hidden_pre``, ``[..., d_sae]``, of raw activations ``x``, ``[..., d_in]``.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows.
+        """
+        x_c = self.process_sae_in(x)
+        return self.hook_sae_acts_pre(
+            cosine_score(x_c, self.W_enc, self.exponent, self.b_enc)
+        )
+
+    @override
+    @torch.no_grad()
+    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
+        """Make ``encode(x)`` what ``encode(scaling_factor * x)`` was.
+
+        The centred input grows by the factor, so the score does by its power
+        ``a_i``: SAELens's fold multiplies the columns by the factor itself, and the
+        missing power ``a_i - 1`` is added here.
+        """
+        super().fold_activation_norm_scaling_factor(scaling_factor)
+        power = torch.exp((self.exponent - 1) * math.log(scaling_factor))
+        self.W_enc.data.copy_(self.W_enc * power)
+
+    @override
+    @torch.no_grad()
+    def get_W_dec_norm(self) -> torch.Tensor:
+        """Decoder norms ``[d_sae]`` in float32 or wider, 1 where a row is zero.
+
+        A zero row thus stays zero and keeps its encoder and threshold through any
+        number of folds.
+        """
+        dtype = torch.promote_types(self.W_dec.dtype, torch.float32)
+        norm = torch.linalg.vector_norm(self.W_dec, dim=-1, dtype=dtype)
+        return torch.where(norm > 0, norm, torch.ones_like(norm))
+
+    @override
+    def fold_activation_whitening(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "Whitening cannot be folded into a cosine score: the norm of a whitened "
+            "activation is not a function of the activation's norm."
+        )
+
+    @override
+    def process_state_dict_for_loading(self, state_dict: dict[str, Any]) -> None:
+        super().process_state_dict_for_loading(state_dict)
+        if "exponent_base" in state_dict:
+            raise ValueError(
+                f"This is a training checkpoint of {self.cfg.architecture()!r}, whose "
+                "encoder rows are not scaled yet. Open it with "
+                "TrainingSAE.load_from_disk(path), write "
+                "sae.save_inference_model(other_path), and load that."
+            )

@@ -1,0 +1,87 @@
+"""`cosine_topk`: the k best cosine scores of each token."""
+
+from dataclasses import dataclass
+
+import torch
+from sae_lens.saes.topk_sae import (
+    TopKSAE,
+    TopKSAEConfig,
+    TopKTrainingSAE,
+    TopKTrainingSAEConfig,
+)
+from typing_extensions import override
+
+from sae_lens_cosine.inference import CosineSAE, CosineSAEConfig
+from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
+from sae_lens_cosine.validation import check_k
+
+
+@dataclass
+class CosineTopKSAEConfig(CosineSAEConfig, TopKSAEConfig):
+    """
+    Configuration of a CosineTopKSAE.
+
+    Args:
+        k: latents kept a token.
+        rescale_acts_by_decoder_norm: select by the score times the decoder norm.
+        exponent_mode: "global" for one exponent, "per_feature" for one a latent.
+    """
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_k(self.k, self.d_sae)
+
+    @override
+    @classmethod
+    def architecture(cls) -> str:
+        return "cosine_topk"
+
+
+class CosineTopKSAE(CosineSAE, TopKSAE):
+    """The ``k`` largest cosine scores of each token, where positive."""
+
+    cfg: CosineTopKSAEConfig  # type: ignore[assignment]
+
+    @override
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        """Activations ``[..., d_sae]`` of ``x``, ``[..., d_in]``, row by row.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows.
+        """
+        hidden_pre = self.score(x)
+        if self.cfg.rescale_acts_by_decoder_norm:
+            hidden_pre = hidden_pre * self.W_dec.norm(dim=-1)
+        return self.hook_sae_acts_post(self.activation_fn(hidden_pre))
+
+
+@dataclass(kw_only=True)
+class CosineTopKTrainingSAEConfig(CosineTrainingSAEConfig, TopKTrainingSAEConfig):
+    """
+    Configuration for training a CosineTopKTrainingSAE; see CosineTrainingSAEConfig.
+
+    Args:
+        k: latents kept a token.
+    """
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_k(self.k, self.d_sae)
+        if int(self.k) != self.k:
+            raise ValueError(
+                f"k={self.k} must be a whole number of latents a token; a fraction "
+                "is possible with the architecture 'cosine_batchtopk'."
+            )
+
+    @override
+    @classmethod
+    def architecture(cls) -> str:
+        return "cosine_topk"
+
+
+class CosineTopKTrainingSAE(CosineTrainingSAE, TopKTrainingSAE):
+    """Per-token TopK on the cosine score; saved as `cosine_topk`."""
+
+    cfg: CosineTopKTrainingSAEConfig  # type: ignore[assignment]

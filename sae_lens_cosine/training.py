@@ -1,0 +1,304 @@
+"""What the training SAEs with a cosine score share."""
+
+import math
+from abc import ABC
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from sae_lens.saes.sae import (
+    TrainingSAE,
+    TrainingSAEConfig,
+    TrainStepInput,
+    TrainStepOutput,
+)
+from sae_lens.saes.topk_sae import act_times_W_dec
+from torch import nn
+from typing_extensions import override
+
+from sae_lens_cosine.inference import EXPONENT_MODES, ExponentMode
+from sae_lens_cosine.initialization import (
+    BIAS_INITS,
+    LOG_SCALE_INITS,
+    BiasInit,
+    LogScaleInit,
+    bias_from,
+    is_outlier,
+    typical_norm,
+)
+from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.score import cosine_score, unit
+from sae_lens_cosine.validation import (
+    check_activations,
+    check_choice,
+    check_normalization,
+)
+
+
+@dataclass(kw_only=True)
+class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
+    """
+    Configuration shared by the training SAEs with a cosine score.
+
+    Args:
+        exponent_mode: "global" for one exponent and scale, "per_feature" for a shared base plus one offset (and one scale) a latent.
+        initial_exponent: where the exponent starts: 0 is the cosine, 1 the inner product with unit rows.
+        train_exponent: whether the exponent is learned; frozen at 0 or 1 it gives the pure cosine and the unit-row control.
+        train_log_scale: whether the log scale is learned.
+        log_scale_init: norm at which a score starts as large as the activation: "sqrt_d", "median_norm" of the first batch, or "auto", the former unless the latter is more than twice away.
+        initial_log_scale: a number to start the log scale at, instead of log_scale_init.
+        b_dec_init_method: "geometric_median", "mean" of the first batch, or "zeros".
+        outlier_norm_multiple: training tokens whose norm exceeds this many times the batch median are dropped; None keeps all.
+        decoder_init_norm: decoder rows are kept at unit norm, so only 1.0 (or None, the same) is possible.
+    """
+
+    exponent_mode: ExponentMode = "global"
+    initial_exponent: float = 0.0
+    train_exponent: bool = True
+    train_log_scale: bool = True
+    log_scale_init: LogScaleInit = "auto"
+    initial_log_scale: float | None = None
+    b_dec_init_method: BiasInit = "geometric_median"
+    outlier_norm_multiple: float | None = 10.0
+    decoder_init_norm: float | None = 1.0
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("exponent_mode", self.exponent_mode, EXPONENT_MODES)
+        check_choice("log_scale_init", self.log_scale_init, LOG_SCALE_INITS)
+        check_choice("b_dec_init_method", self.b_dec_init_method, BIAS_INITS)
+        check_normalization(self.normalize_activations)
+        for name in ("initial_exponent", "initial_log_scale"):
+            value = getattr(self, name)
+            if value is not None and not math.isfinite(value):
+                raise ValueError(f"{name}={value} must be a finite number.")
+        if self.outlier_norm_multiple is not None and self.outlier_norm_multiple <= 1:
+            raise ValueError(
+                f"outlier_norm_multiple={self.outlier_norm_multiple} would drop "
+                "ordinary tokens: use a number above 1 (the paper: 10), or None to "
+                "keep all tokens."
+            )
+        if self.decoder_init_norm not in (None, 1.0):
+            raise ValueError(
+                f"decoder_init_norm={self.decoder_init_norm} has no effect: a cosine "
+                "SAE keeps its decoder rows at unit norm. Leave it at 1.0."
+            )
+        if not getattr(self, "rescale_acts_by_decoder_norm", True):
+            raise ValueError(
+                "rescale_acts_by_decoder_norm=False has no effect: a cosine SAE is "
+                "trained with unit decoder rows. Leave it at True."
+            )
+
+
+class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
+    """A training SAE that scores ``exp(b_i) n^(a_i) cos(x_c, w_i) + b_enc_i``.
+
+    Both sides are read through their directions: encoder columns are normalised in
+    every forward pass and so are decoder rows, which makes the decoder's gradient
+    orthogonal to the rows, as the paper projects it. `training_forward_pass` also
+    puts the stored decoder rows back to unit norm, which changes no output.
+
+    Concrete classes inherit from this class and from the SAELens class whose
+    selector they take.
+    """
+
+    precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        "exponent_base": torch.float32,
+        "exponent_delta": torch.float32,
+        "log_scale": torch.float32,
+        "n_batches_trained": torch.float64,
+    }
+
+    cfg: Any
+    b_enc: nn.Parameter
+    exponent_base: nn.Parameter  # scalar
+    exponent_delta: nn.Parameter | None  # [d_sae], or None if global
+    log_scale: nn.Parameter  # b: scalar if global, else [d_sae]
+    # Trainer counters count steps from where SAELens saved them, which is one short.
+    n_batches_trained: torch.Tensor
+
+    @override
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        cfg = self.cfg
+        per_feature = cfg.exponent_mode == "per_feature"
+
+        def parameter(shape: tuple[int, ...], value: float, train: bool):
+            tensor = torch.full(shape, value, dtype=torch.float32, device=self.device)
+            return nn.Parameter(tensor, requires_grad=train)
+
+        self.exponent_base = parameter((), cfg.initial_exponent, cfg.train_exponent)
+        self.exponent_delta = (
+            parameter((cfg.d_sae,), 0.0, cfg.train_exponent) if per_feature else None
+        )
+        log_scale = cfg.initial_log_scale
+        if log_scale is None:
+            log_scale = (1 - cfg.initial_exponent) * math.log(math.sqrt(cfg.d_in))
+        self.log_scale = parameter(
+            (cfg.d_sae,) if per_feature else (), log_scale, cfg.train_log_scale
+        )
+        self.register_buffer(
+            "n_batches_trained",
+            torch.zeros((), dtype=torch.float64, device=self.device),
+        )
+
+    @property
+    def exponent(self) -> torch.Tensor:
+        """``a``: a scalar, or ``a_base + delta_i``, ``[d_sae]``.
+
+        Independent exponents collapse where norms are far from sqrt(d): in the
+        authors' runs 84% of the features died, against 0.4% with a shared base.
+        """
+        if self.exponent_delta is None:
+            return self.exponent_base
+        return self.exponent_base + self.exponent_delta
+
+    @property
+    def scaled_W_enc(self) -> torch.Tensor:
+        """``[d_in, d_sae]`` with columns ``exp(b_i) u_i``, in the dtype of ``W_enc``."""
+        return (unit(self.W_enc, dim=0) * self.log_scale.exp()).to(self.W_enc.dtype)
+
+    @override
+    def process_sae_in(self, sae_in: torch.Tensor) -> torch.Tensor:
+        check_activations(sae_in, self.cfg.d_in, self.hook_z_reshaping_mode)
+        return super().process_sae_in(sae_in)
+
+    @override
+    def encode_with_hidden_pre(
+        self, x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``feature_acts`` and ``hidden_pre``, both ``[..., d_sae]``.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows.
+        """
+        x_c = self.process_sae_in(x)
+        hidden_pre = self.hook_sae_acts_pre(
+            cosine_score(x_c, self.scaled_W_enc, self.exponent, self.b_enc)
+        )
+        return self.hook_sae_acts_post(self.activation_fn(hidden_pre)), hidden_pre
+
+    @override
+    def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
+        """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
+        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
+        sae_out = act_times_W_dec(feature_acts, W_dec, False) + self.b_dec
+        sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
+        return self.reshape_fn_out(sae_out, self.d_head)
+
+    @override
+    def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
+        """A training step on the rows that are not outliers.
+
+        The rows are replaced here, in the outermost pass, so that whatever a parent
+        compares with (a loss, nested reconstructions, the trainer's metrics) is the
+        same set.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows; nothing has
+                changed then.
+        """
+        x = step_input.sae_in
+        check_activations(x, self.cfg.d_in)
+        dropped_share = 0.0
+        if self.cfg.outlier_norm_multiple is not None:
+            dropped = is_outlier(x, self.cfg.outlier_norm_multiple)
+            x = x[~dropped]
+            dropped_share = dropped.float().mean()
+        if self.n_batches_trained == 0:
+            self.initialize_from(x)
+        with torch.no_grad():
+            self.W_dec.copy_(unit(self.W_dec, dim=1))
+        output = super().training_forward_pass(replace(step_input, sae_in=x))
+        self.n_batches_trained += 1
+        output.metrics |= {
+            "dropped_token_share": dropped_share,
+            **self.exponent_metrics(),
+        }
+        return output
+
+    @torch.no_grad()
+    def initialize_from(self, x: torch.Tensor) -> None:
+        """Set ``b_dec`` and the log scale from the first batch, ``[n, d_in]``."""
+        self.b_dec.copy_(bias_from(x, self.cfg.b_dec_init_method))
+        if self.cfg.initial_log_scale is None:
+            x_c = x - self.b_dec * self.cfg.apply_b_dec_to_input
+            norm = typical_norm(x_c, self.cfg.log_scale_init)
+            self.log_scale.fill_((1 - self.cfg.initial_exponent) * math.log(norm))
+
+    @torch.no_grad()
+    def exponent_metrics(self) -> dict[str, torch.Tensor]:
+        """What the score has learned, for the training log."""
+        exponent = self.exponent
+        return {
+            "exponent_mean": exponent.mean(),
+            "exponent_min": exponent.min(),
+            "exponent_max": exponent.max(),
+            "scale_mean": self.log_scale.exp().mean(),
+        }
+
+    @override
+    @torch.no_grad()
+    def log_histograms(self) -> dict[str, Any]:
+        histograms = super().log_histograms()
+        if self.exponent_delta is not None:
+            histograms["weights/exponent"] = self.exponent.float().cpu().numpy()
+        return histograms
+
+    @override
+    @torch.no_grad()
+    def fold_W_dec_norm(self) -> None:
+        """Normalise the stored decoder rows; no output depends on their norm."""
+        self.W_dec.copy_(unit(self.W_dec, dim=1))
+
+    @override
+    @torch.no_grad()
+    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
+        """Read raw activations instead of ``scaling_factor`` times them.
+
+        With unit decoder rows the activations come out divided by the factor, as
+        SAELens's do with `rescale_acts_by_decoder_norm`:
+        ``s_i(x) = s_i_before(factor x) / factor``.
+        """
+        self.b_dec /= scaling_factor
+        self.b_enc /= scaling_factor
+        self.log_scale += (self.exponent - 1) * math.log(scaling_factor)
+        self.cfg.normalize_activations = "none"
+
+    @override
+    def fold_activation_whitening(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "Whitening cannot be folded into a cosine score: the norm of a whitened "
+            "activation is not a function of the activation's norm."
+        )
+
+    @override
+    @torch.no_grad()
+    def process_state_dict_for_saving_inference(
+        self, state_dict: dict[str, Any]
+    ) -> None:
+        """Replace the training tensors by those of the inference convention.
+
+        The entries of a state dict alias the live weights, so all are cloned.
+        """
+        for key in ("exponent_base", "exponent_delta", "log_scale"):
+            state_dict.pop(key, None)
+        state_dict.pop("n_batches_trained")
+        state_dict |= {
+            "W_enc": self.scaled_W_enc.contiguous(),
+            "W_dec": unit(self.W_dec, dim=1).to(self.W_dec.dtype),
+            "b_enc": self.b_enc.detach().clone(),
+            "b_dec": self.b_dec.detach().clone(),
+            "exponent": self.exponent.detach().clone(),
+        }
+
+    @override
+    def process_state_dict_for_loading(self, state_dict: dict[str, Any]) -> None:
+        super().process_state_dict_for_loading(state_dict)
+        if "exponent" in state_dict:
+            raise ValueError(
+                f"This is an inference SAE, not a training checkpoint of "
+                f"{self.cfg.architecture()!r}: open it with SAE.load_from_disk(path). "
+                "Training continues from a checkpoint folder."
+            )
