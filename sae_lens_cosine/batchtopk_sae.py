@@ -71,16 +71,20 @@ class CosineBatchTopKTrainingSAE(CosineTrainingSAE, BatchTopKTrainingSAE):
     @override
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
-        """Average the smallest selected activation, without a cold start at zero."""
-        if (
-            self.topk_threshold == 0
-            or self.n_batches_trained <= self.cfg.threshold_start_step
-        ):
-            positive = acts_topk[acts_topk > 0]
-            if positive.numel() > 0:
-                self.topk_threshold = positive.min().to(self.topk_threshold.dtype)
-        else:
-            super().update_topk_threshold(acts_topk)
+        """Average the smallest selected activation over the batches so far.
+
+        The running average is corrected for its start as Adam's moments are, so that
+        after a short run it is a mean of what was seen and not a value on its way up
+        from zero.
+        """
+        positive = acts_topk[acts_topk > 0]
+        if positive.numel() == 0:
+            return
+        lr = self.cfg.topk_threshold_lr
+        n = (self.n_batches_trained - self.cfg.threshold_start_step).clamp(min=0)
+        rate = lr / (1 - (1 - lr) ** (n + 1))
+        lowest = positive.min().to(self.topk_threshold.dtype)
+        self.topk_threshold.lerp_(lowest, rate)
 
     @override
     @torch.no_grad()

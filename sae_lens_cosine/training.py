@@ -261,9 +261,9 @@ class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
         SAELens's do with `rescale_acts_by_decoder_norm`:
         ``s_i(x) = s_i_before(factor x) / factor``.
         """
-        self.b_dec /= scaling_factor
-        self.b_enc /= scaling_factor
-        self.log_scale += (self.exponent - 1) * math.log(scaling_factor)
+        self.b_dec.div_(scaling_factor)
+        self.b_enc.div_(scaling_factor)
+        self.log_scale.add_((self.exponent - 1) * math.log(scaling_factor))
         self.cfg.normalize_activations = "none"
 
     @override

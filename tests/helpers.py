@@ -1,0 +1,50 @@
+"""Shared by the tests: small SAEs, batches and training steps."""
+
+from typing import Any
+
+import torch
+from sae_lens import TrainingSAE, TrainingSAEConfig
+from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
+
+D_IN, D_SAE, K = 8, 24, 3
+TRAINING_ARCHITECTURES = ("cosine_batchtopk", "cosine_topk")
+EXPONENT_MODES = ("global", "per_feature")
+
+
+def training_sae(architecture: str = "cosine_batchtopk", **cfg: Any) -> TrainingSAE:
+    """An SAE by name, as SAELens builds it from a config file."""
+    torch.manual_seed(0)
+    fields = {"architecture": architecture, "d_in": D_IN, "d_sae": D_SAE, "k": K}
+    return TrainingSAE.from_dict(TrainingSAEConfig.from_dict(fields | cfg).to_dict())
+
+
+def activations(n: int = 64, seed: int = 0, d_in: int = D_IN) -> torch.Tensor:
+    """Rows of norms spread around 20, centred off the origin."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, d_in, generator=generator)
+    spread = torch.exp(0.5 * torch.randn(n, 1, generator=generator))
+    return 5 * spread * x + 1.5
+
+
+def step(
+    sae: TrainingSAE, x: torch.Tensor, dead: torch.Tensor | None = None
+) -> TrainStepOutput:
+    return sae.training_forward_pass(
+        TrainStepInput(
+            sae_in=x,
+            coefficients={},
+            dead_neuron_mask=dead,
+            n_training_steps=0,
+            is_logging_step=False,
+        )
+    )
+
+
+def train(sae: TrainingSAE, n_steps: int = 10, lr: float = 1e-2) -> TrainingSAE:
+    """Some steps of Adam, the last one taken: the weights are off every constraint."""
+    optimizer = torch.optim.Adam(sae.parameters(), lr=lr)
+    for i in range(n_steps):
+        step(sae, activations(seed=i)).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return sae
