@@ -3,8 +3,11 @@
 import runpy
 import sys
 import warnings
+from pathlib import Path
+from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 app = typer.Typer(
     help="Cosine-scored sparse autoencoders for SAELens.",
@@ -33,6 +36,53 @@ def train(context: typer.Context) -> None:
         runpy.run_module(module, run_name="__main__")
 
 
+@app.command()
+def demo(
+    out: Annotated[
+        Path, typer.Option(help="New folder for results, SAEs and report.")
+    ] = Path("demo-output"),
+    tokens: Annotated[int, typer.Option(help="Training tokens.")] = 150_000,
+    layer: Annotated[int, typer.Option(help="Residual stream after this layer.")] = 15,
+    d_sae: Annotated[int, typer.Option(help="Latents of each SAE.")] = 2304,
+    k: Annotated[int, typer.Option(help="Latents a token, on average.")] = 32,
+    seed: Annotated[int, typer.Option(help="Of weights, text and probes.")] = 0,
+    arms: Annotated[
+        str | None, typer.Option(help="SAEs to train, with commas; all by default.")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an existing --out.")
+    ] = False,
+) -> None:
+    """Train, evaluate and probe SAEs on SmolLM2-135M: 12 minutes on 2 CPU cores."""
+    from rich.console import Console
+
+    from sae_lens_cosine.demo.results import terminal_table
+    from sae_lens_cosine.demo.run import DemoOptions, run_demo
+
+    chosen = {} if arms is None else {"arms": tuple(arms.split(","))}
+    options = DemoOptions(
+        tokens=tokens, layer=layer, d_sae=d_sae, k=k, seed=seed, **chosen
+    )
+    results = run_demo(options, out, overwrite)
+    console = Console()
+    console.print(terminal_table(results.model_dump(mode="json")))
+    console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+
+
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; bad input ends with one line and exit code 2."""
+    try:
+        app()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = "-".join(str(part) for part in problem["loc"]).replace("_", "-")
+            _refuse(f"--{name}={problem['input']}: {problem['msg']}")
+    except (ImportError, ValueError, FileExistsError) as error:
+        _refuse(str(error))
+    except KeyboardInterrupt:
+        _refuse("interrupted; the same command goes on from what was finished.")
+
+
+def _refuse(message: str) -> None:
+    print(f"sae-lens-cosine: {message}", file=sys.stderr)
+    raise SystemExit(2)

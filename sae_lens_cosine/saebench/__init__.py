@@ -1,0 +1,16 @@
+"""SAEBench on cosine-scored (and any other SAELens) SAEs, without a fork.
+
+Needs the extra ``saebench``; ``import sae_lens_cosine`` alone never comes here.
+"""
+
+from importlib.util import find_spec
+
+if find_spec("sae_bench") is None:
+    raise ImportError(
+        "sae_lens_cosine.saebench needs SAEBench, which is not installed. Install it "
+        'with: pip install "sae-lens-cosine[saebench]"'
+    )
+
+from sae_lens_cosine.saebench.probing import run_sparse_probing
+
+__all__ = ["run_sparse_probing"]

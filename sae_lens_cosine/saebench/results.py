@@ -1,0 +1,112 @@
+"""SAEBench's result object: built, named, written and read back."""
+
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
+from sae_bench.evals.sparse_probing.eval_output import (
+    EVAL_TYPE_ID_SPARSE_PROBING,
+    SparseProbingEvalOutput,
+    SparseProbingLlmMetrics,
+    SparseProbingMetricCategories,
+    SparseProbingResultDetail,
+    SparseProbingSaeMetrics,
+)
+from sae_bench.sae_bench_utils import (
+    general_utils,
+    get_eval_uuid,
+    get_sae_bench_version,
+    get_sae_lens_version,
+)
+from sae_lens import SAE
+
+from sae_lens_cosine.saebench.files import write_atomically
+
+Metrics = dict[str, float]
+"""Metric -> its mean over classes, as in ``sae_top_1_test_accuracy``."""
+
+PerClass = dict[str, dict[str, float]]
+"""Metric -> class label -> accuracy."""
+
+
+def schema_ks() -> list[int]:
+    """The values of k for which SAEBench's result has a field."""
+    parts = (field.name.split("_") for field in fields(SparseProbingSaeMetrics))
+    return [int(p[2]) for p in parts if p[:2] == ["sae", "top"]]
+
+
+def build_output(
+    name: str,
+    key: str,
+    sae: SAE[Any],
+    config: SparseProbingEvalConfig,
+    metrics: dict[str, Metrics],
+    per_class: dict[str, PerClass],
+) -> SparseProbingEvalOutput:
+    """Fill SAEBench's schema as its ``run_eval`` does.
+
+    Args:
+        name: becomes ``sae_lens_release_id``.
+        key: becomes ``sae_lens_id`` (SAEBench calls every SAE object
+            ``custom_sae``, so that two of one name would be one result).
+        sae: the copy that was probed.
+        config: the settings it was probed with.
+        metrics: data set -> means over its classes.
+        per_class: data set -> accuracies of single classes.
+    """
+    # SAEBench's own keys carry this suffix, in the details as well.
+    by_result = {f"{dataset}_results": values for dataset, values in metrics.items()}
+    means = general_utils.average_results_dictionaries(by_result, config.dataset_names)
+    of_llm = {k: v for k, v in means.items() if k.startswith("llm_")}
+    of_sae = {k: v for k, v in means.items() if k.startswith("sae_")}
+    return SparseProbingEvalOutput(
+        eval_config=config,
+        eval_id=get_eval_uuid(),
+        datetime_epoch_millis=int(time.time() * 1000),
+        eval_result_metrics=SparseProbingMetricCategories(
+            llm=SparseProbingLlmMetrics(**of_llm),
+            sae=SparseProbingSaeMetrics(**of_sae),
+        ),
+        eval_result_details=[
+            SparseProbingResultDetail(dataset_name=result, **values)
+            for result, values in by_result.items()
+        ],
+        eval_result_unstructured={f"{d}_results": v for d, v in per_class.items()},
+        sae_bench_commit_hash=get_sae_bench_version(),
+        sae_lens_id=key,
+        sae_lens_release_id=name,
+        sae_lens_version=get_sae_lens_version(),
+        sae_cfg_dict=sae.cfg.to_dict(),
+    )
+
+
+def results_path(output_dir: Path, name: str, key: str) -> Path:
+    """``<output_dir>/sparse_probing/<name>_<key>_eval_results.json``.
+
+    SAEBench's graphing code tells evals apart by the folder in the path.
+    """
+    folder = output_dir / EVAL_TYPE_ID_SPARSE_PROBING
+    return Path(general_utils.get_results_filepath(str(folder), name, key))
+
+
+def write_results(output: SparseProbingEvalOutput, path: Path) -> None:
+    """Write SAEBench's JSON, whole or not at all."""
+    write_atomically(path, lambda temporary: output.to_json_file(str(temporary)))
+
+
+def read_results(path: Path) -> SparseProbingEvalOutput:
+    """Read a result back, validated against SAEBench's schema.
+
+    Raises:
+        ValueError: if the file is damaged or follows another schema.
+    """
+    try:
+        return TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ValueError(
+            f"{path} is no valid sparse-probing result: delete it, or pass force=True "
+            f"to compute it again. ({error})"
+        ) from error
