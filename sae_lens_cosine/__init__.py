@@ -11,6 +11,10 @@ from sae_lens_cosine.batchtopk_sae import (
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
 from sae_lens_cosine.registration import register
 from sae_lens_cosine.score import cosine_score
+from sae_lens_cosine.sink_batchtopk_sae import (
+    SinkBatchTopKTrainingSAE,
+    SinkBatchTopKTrainingSAEConfig,
+)
 from sae_lens_cosine.topk_sae import (
     CosineTopKSAE,
     CosineTopKSAEConfig,
@@ -29,6 +33,8 @@ __all__ = [
     "CosineTopKSAEConfig",
     "CosineTopKTrainingSAE",
     "CosineTopKTrainingSAEConfig",
+    "SinkBatchTopKTrainingSAE",
+    "SinkBatchTopKTrainingSAEConfig",
     "cosine_score",
     "register",
 ]

@@ -77,7 +77,9 @@ class CosineBatchTopKTrainingSAE(CosineTrainingSAE, BatchTopKTrainingSAE):
         after a short run it is a mean of what was seen and not a value on its way up
         from zero.
         """
-        positive = acts_topk[acts_topk > 0]
+        # A sink's third coefficient can be tiny, and would become the minimum.
+        ordinary = acts_topk[..., : self.cfg.d_sae - len(self.sink_latents)]
+        positive = ordinary[ordinary > 0]
         if positive.numel() == 0:
             return
         lr = self.cfg.topk_threshold_lr
@@ -87,18 +89,12 @@ class CosineBatchTopKTrainingSAE(CosineTrainingSAE, BatchTopKTrainingSAE):
         self.topk_threshold.lerp_(lowest, rate)
 
     @override
-    @torch.no_grad()
-    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
-        super().fold_activation_norm_scaling_factor(scaling_factor)
-        self.topk_threshold /= scaling_factor
-
-    @override
     def process_state_dict_for_saving_inference(
         self, state_dict: dict[str, Any]
     ) -> None:
         super().process_state_dict_for_saving_inference(state_dict)
+        threshold = state_dict.pop("topk_threshold").item()
         state_dict["threshold"] = torch.full_like(
-            state_dict["b_enc"],
-            state_dict.pop("topk_threshold").item(),
-            dtype=torch.float32,
+            state_dict["b_enc"], threshold, dtype=torch.float32
         )
+        state_dict["threshold"][self.sink_latents] = 0

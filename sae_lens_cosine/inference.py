@@ -6,17 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-from sae_lens.saes.sae import SAE, SAEConfig
+from sae_lens.saes.sae import SAEConfig
 from torch import nn
 from typing_extensions import override
 
-from sae_lens_cosine.precision import KeepsPrecision
 from sae_lens_cosine.score import cosine_score
-from sae_lens_cosine.validation import (
-    check_activations,
-    check_choice,
-    check_normalization,
-)
+from sae_lens_cosine.sink_latents import SinkLatents
+from sae_lens_cosine.validation import check_choice, check_normalization
 
 ExponentMode = Literal["global", "per_feature"]
 EXPONENT_MODES: tuple[ExponentMode, ...] = ("global", "per_feature")
@@ -29,9 +25,11 @@ class CosineSAEConfig(SAEConfig, ABC):
 
     Args:
         exponent_mode: "global" for one exponent, "per_feature" for one a latent.
+        sink_rank: most directions of attention sinks that have latents of their own.
     """
 
     exponent_mode: ExponentMode = "global"
+    sink_rank: int = 0
 
     @override
     def __post_init__(self) -> None:
@@ -40,15 +38,17 @@ class CosineSAEConfig(SAEConfig, ABC):
         check_normalization(self.normalize_activations)
 
 
-class CosineSAE(KeepsPrecision, SAE[Any], ABC):
+class CosineSAE(SinkLatents, ABC):
     """An inference SAE that scores ``n^(a_i - 1) <x_c, W_enc[:, i]> + b_enc_i``.
 
     The scale lives in the columns, ``W_enc[:, i] = exp(b_i) u_i``, so that SAELens's
     fold of the decoder norms is right as it stands and, at exponent 1, the SAE is
-    SAELens's own of the same name. Concrete classes add the selector.
+    SAELens's own of the same name. Latents reserved for sinks score with exponent 1,
+    no bias and no threshold. Concrete classes add the selector.
     """
 
     precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        **SinkLatents.precision_floors,
         "exponent": torch.float32,
         "threshold": torch.float32,
     }
@@ -65,21 +65,19 @@ class CosineSAE(KeepsPrecision, SAE[Any], ABC):
             torch.zeros(shape, dtype=torch.float32, device=self.device)
         )
 
-    @override
-    def process_sae_in(self, sae_in: torch.Tensor) -> torch.Tensor:
-        check_activations(sae_in, self.cfg.d_in, self.hook_z_reshaping_mode)
-        return super().process_sae_in(sae_in)
-
     def score(self, x: torch.Tensor) -> torch.Tensor:
         """``hidden_pre``, ``[..., d_sae]``, of raw activations ``x``, ``[..., d_in]``.
 
         Raises:
             ValueError: on a wrong width, or on NaN or infinite rows.
         """
-        x_c = self.process_sae_in(x)
-        return self.hook_sae_acts_pre(
-            cosine_score(x_c, self.W_enc, self.exponent, self.b_enc)
-        )
+        x_c, sink_pre = self.read(x)
+        hidden_pre = cosine_score(x_c, self.W_enc, self.exponent, self.b_enc)
+        if sink_pre is not None:
+            # Columns +-v_j: their norm is what folds have made of the unit scale.
+            columns = self.W_enc[:, -sink_pre.shape[-1] :]
+            sink_pre = sink_pre * columns.norm(dim=0, dtype=sink_pre.dtype)
+        return self.hook_sae_acts_pre(self.reserve(hidden_pre, sink_pre))
 
     @override
     @torch.no_grad()
@@ -92,6 +90,8 @@ class CosineSAE(KeepsPrecision, SAE[Any], ABC):
         """
         super().fold_activation_norm_scaling_factor(scaling_factor)
         power = torch.exp((self.exponent - 1) * math.log(scaling_factor))
+        power = power.repeat(self.cfg.d_sae // power.numel())
+        power[self.sink_latents] = 1
         self.W_enc.data.copy_(self.W_enc * power)
 
     @override

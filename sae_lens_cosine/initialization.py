@@ -5,29 +5,12 @@ from typing import Literal
 
 import torch
 
+from sae_lens_cosine.sink_estimation import row_norms
+
 BiasInit = Literal["geometric_median", "mean", "zeros"]
 BIAS_INITS: tuple[BiasInit, ...] = ("geometric_median", "mean", "zeros")
 LogScaleInit = Literal["auto", "sqrt_d", "median_norm"]
 LOG_SCALE_INITS: tuple[LogScaleInit, ...] = ("auto", "sqrt_d", "median_norm")
-
-
-def is_outlier(x: torch.Tensor, multiple: float) -> torch.Tensor:
-    """Rows whose norm exceeds ``multiple`` times the median norm: ``[n]``, bool.
-
-    Attention sinks have norms 100 times those of other tokens; trained on as they
-    are, they leave a cosine SAE worse than the mean on all the others (measured:
-    explained variance -0.46 on SmolLM2-135M, layer 15). Nothing is an outlier where
-    most rows are zero.
-
-    Args:
-        x: ``[n, d_in]``, uncentred activations.
-        multiple: of the median norm; the paper uses 10.
-    """
-    norms = torch.linalg.vector_norm(
-        x, dim=-1, dtype=torch.promote_types(x.dtype, torch.float32)
-    )
-    median = norms.median()
-    return (norms > multiple * median) & (median > 0)
 
 
 def bias_from(
@@ -74,10 +57,7 @@ def typical_norm(x_c: torch.Tensor, method: LogScaleInit) -> float:
     sqrt_d = math.sqrt(x_c.shape[-1])
     if method == "sqrt_d":
         return sqrt_d
-    norms = torch.linalg.vector_norm(
-        x_c, dim=-1, dtype=torch.promote_types(x_c.dtype, torch.float32)
-    )
-    median = norms.median().item()
+    median = row_norms(x_c).median().item()
     if median == 0 or (method == "auto" and sqrt_d / 2 <= median <= 2 * sqrt_d):
         return sqrt_d
     return median

@@ -16,6 +16,7 @@ class CosineJumpReLUSAEConfig(CosineSAEConfig, JumpReLUSAEConfig):
 
     Args:
         exponent_mode: "global" for one exponent, "per_feature" for one a latent.
+        sink_rank: most directions of attention sinks that have latents of their own.
     """
 
     @override

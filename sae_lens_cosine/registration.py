@@ -12,6 +12,10 @@ from sae_lens_cosine.batchtopk_sae import (
     CosineBatchTopKTrainingSAEConfig,
 )
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
+from sae_lens_cosine.sink_batchtopk_sae import (
+    SinkBatchTopKTrainingSAE,
+    SinkBatchTopKTrainingSAEConfig,
+)
 from sae_lens_cosine.topk_sae import (
     CosineTopKSAE,
     CosineTopKSAEConfig,
@@ -47,10 +51,12 @@ INFERENCE_CLASSES: dict[str, tuple[type[SAE[Any]], type[SAEConfig]]] = {
     "cosine_jumprelu": (CosineJumpReLUSAE, CosineJumpReLUSAEConfig),
     "cosine_topk": (CosineTopKSAE, CosineTopKSAEConfig),
     "cosine_batchtopk": (SAE, TrainingOnlySAEConfig),
+    "sink_batchtopk": (SAE, TrainingOnlySAEConfig),
 }
 TRAINING_CLASSES = {
     "cosine_batchtopk": (CosineBatchTopKTrainingSAE, CosineBatchTopKTrainingSAEConfig),
     "cosine_topk": (CosineTopKTrainingSAE, CosineTopKTrainingSAEConfig),
+    "sink_batchtopk": (SinkBatchTopKTrainingSAE, SinkBatchTopKTrainingSAEConfig),
 }
 
 

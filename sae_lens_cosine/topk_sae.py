@@ -25,6 +25,7 @@ class CosineTopKSAEConfig(CosineSAEConfig, TopKSAEConfig):
         k: latents kept a token.
         rescale_acts_by_decoder_norm: select by the score times the decoder norm.
         exponent_mode: "global" for one exponent, "per_feature" for one a latent.
+        sink_rank: most directions of attention sinks that have latents of their own.
     """
 
     @override
@@ -39,7 +40,7 @@ class CosineTopKSAEConfig(CosineSAEConfig, TopKSAEConfig):
 
 
 class CosineTopKSAE(CosineSAE, TopKSAE):
-    """The ``k`` largest cosine scores of each token, where positive."""
+    """The ``k`` largest cosine scores of each token, where positive; sinks apart."""
 
     cfg: CosineTopKSAEConfig  # type: ignore[assignment]
 
@@ -53,7 +54,7 @@ class CosineTopKSAE(CosineSAE, TopKSAE):
         hidden_pre = self.score(x)
         if self.cfg.rescale_acts_by_decoder_norm:
             hidden_pre = hidden_pre * self.W_dec.norm(dim=-1)
-        return self.hook_sae_acts_post(self.activation_fn(hidden_pre))
+        return self.hook_sae_acts_post(self.select(hidden_pre))
 
 
 @dataclass(kw_only=True)

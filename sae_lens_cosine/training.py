@@ -2,16 +2,11 @@
 
 import math
 from abc import ABC
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from sae_lens.saes.sae import (
-    TrainingSAE,
-    TrainingSAEConfig,
-    TrainStepInput,
-    TrainStepOutput,
-)
+from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 from sae_lens.saes.topk_sae import act_times_W_dec
 from torch import nn
 from typing_extensions import override
@@ -23,20 +18,15 @@ from sae_lens_cosine.initialization import (
     BiasInit,
     LogScaleInit,
     bias_from,
-    is_outlier,
     typical_norm,
 )
-from sae_lens_cosine.precision import KeepsPrecision
 from sae_lens_cosine.score import cosine_score, unit
-from sae_lens_cosine.validation import (
-    check_activations,
-    check_choice,
-    check_normalization,
-)
+from sae_lens_cosine.sink_training import SinkTrainingSAE, SinkTrainingSAEConfig
+from sae_lens_cosine.validation import check_choice, check_normalization
 
 
 @dataclass(kw_only=True)
-class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
+class CosineTrainingSAEConfig(SinkTrainingSAEConfig, ABC):
     """
     Configuration shared by the training SAEs with a cosine score.
 
@@ -48,7 +38,6 @@ class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
         log_scale_init: norm at which a score starts as large as the activation: "sqrt_d", "median_norm" of the first batch, or "auto", the former unless the latter is more than twice away.
         initial_log_scale: a number to start the log scale at, instead of log_scale_init.
         b_dec_init_method: "geometric_median", "mean" of the first batch, or "zeros".
-        outlier_norm_multiple: training tokens whose norm exceeds this many times the batch median are dropped; None keeps all.
         decoder_init_norm: decoder rows are kept at unit norm, so only 1.0 (or None, the same) is possible.
     """
 
@@ -59,7 +48,6 @@ class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
     log_scale_init: LogScaleInit = "auto"
     initial_log_scale: float | None = None
     b_dec_init_method: BiasInit = "geometric_median"
-    outlier_norm_multiple: float | None = 10.0
     decoder_init_norm: float | None = 1.0
 
     @override
@@ -73,12 +61,6 @@ class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
             value = getattr(self, name)
             if value is not None and not math.isfinite(value):
                 raise ValueError(f"{name}={value} must be a finite number.")
-        if self.outlier_norm_multiple is not None and self.outlier_norm_multiple <= 1:
-            raise ValueError(
-                f"outlier_norm_multiple={self.outlier_norm_multiple} would drop "
-                "ordinary tokens: use a number above 1 (the paper: 10), or None to "
-                "keep all tokens."
-            )
         if self.decoder_init_norm not in (None, 1.0):
             raise ValueError(
                 f"decoder_init_norm={self.decoder_init_norm} has no effect: a cosine "
@@ -91,19 +73,20 @@ class CosineTrainingSAEConfig(TrainingSAEConfig, ABC):
             )
 
 
-class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
+class CosineTrainingSAE(SinkTrainingSAE, ABC):
     """A training SAE that scores ``exp(b_i) n^(a_i) cos(x_c, w_i) + b_enc_i``.
 
     Both sides are read through their directions: encoder columns are normalised in
     every forward pass and so are decoder rows, which makes the decoder's gradient
-    orthogonal to the rows, as the paper projects it. `training_forward_pass` also
-    puts the stored decoder rows back to unit norm, which changes no output.
+    orthogonal to the rows, as the paper projects it. Every training step also puts
+    the stored decoder rows back to unit norm, which changes no output.
 
     Concrete classes inherit from this class and from the SAELens class whose
     selector they take.
     """
 
     precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        **SinkTrainingSAE.precision_floors,
         "exponent_base": torch.float32,
         "exponent_delta": torch.float32,
         "log_scale": torch.float32,
@@ -160,11 +143,6 @@ class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
         return (unit(self.W_enc, dim=0) * self.log_scale.exp()).to(self.W_enc.dtype)
 
     @override
-    def process_sae_in(self, sae_in: torch.Tensor) -> torch.Tensor:
-        check_activations(sae_in, self.cfg.d_in, self.hook_z_reshaping_mode)
-        return super().process_sae_in(sae_in)
-
-    @override
     def encode_with_hidden_pre(
         self, x: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -173,49 +151,37 @@ class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
         Raises:
             ValueError: on a wrong width, or on NaN or infinite rows.
         """
-        x_c = self.process_sae_in(x)
-        hidden_pre = self.hook_sae_acts_pre(
-            cosine_score(x_c, self.scaled_W_enc, self.exponent, self.b_enc)
-        )
-        return self.hook_sae_acts_post(self.activation_fn(hidden_pre)), hidden_pre
+        x_c, sink_pre = self.read(x)
+        hidden_pre = cosine_score(x_c, self.scaled_W_enc, self.exponent, self.b_enc)
+        hidden_pre = self.hook_sae_acts_pre(self.reserve(hidden_pre, sink_pre))
+        return self.hook_sae_acts_post(self.select(hidden_pre)), hidden_pre
 
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
-        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
+        W_dec = self.decoder_rows(unit(self.W_dec, dim=1).to(self.W_dec.dtype))
         sae_out = act_times_W_dec(feature_acts, W_dec, False) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
         return self.reshape_fn_out(sae_out, self.d_head)
 
     @override
-    def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
-        """A training step on the rows that are not outliers.
+    @torch.no_grad()
+    def prepare_step(self, x: torch.Tensor) -> None:
+        if self.n_batches_trained == 0:
+            self.initialize_from(x)
+        self.W_dec.copy_(unit(self.W_dec, dim=1))
 
-        The rows are replaced here, in the outermost pass, so that whatever a parent
-        compares with (a loss, nested reconstructions, the trainer's metrics) is the
-        same set.
+    @override
+    def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
+        """A training step; see `SinkTrainingSAE` for the rows that it sees.
 
         Raises:
             ValueError: on a wrong width, or on NaN or infinite rows; nothing has
                 changed then.
         """
-        x = step_input.sae_in
-        check_activations(x, self.cfg.d_in)
-        dropped_share = 0.0
-        if self.cfg.outlier_norm_multiple is not None:
-            dropped = is_outlier(x, self.cfg.outlier_norm_multiple)
-            x = x[~dropped]
-            dropped_share = dropped.float().mean()
-        if self.n_batches_trained == 0:
-            self.initialize_from(x)
-        with torch.no_grad():
-            self.W_dec.copy_(unit(self.W_dec, dim=1))
-        output = super().training_forward_pass(replace(step_input, sae_in=x))
+        output = super().training_forward_pass(step_input)
         self.n_batches_trained += 1
-        output.metrics |= {
-            "dropped_token_share": dropped_share,
-            **self.exponent_metrics(),
-        }
+        output.metrics |= self.exponent_metrics()
         return output
 
     @torch.no_grad()
@@ -261,10 +227,11 @@ class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
         SAELens's do with `rescale_acts_by_decoder_norm`:
         ``s_i(x) = s_i_before(factor x) / factor``.
         """
-        self.b_dec.div_(scaling_factor)
+        # SAELens rescales both weights, of which only the directions count here.
+        super().fold_activation_norm_scaling_factor(scaling_factor)
+        self.W_dec.copy_(unit(self.W_dec, dim=1))
         self.b_enc.div_(scaling_factor)
         self.log_scale.add_((self.exponent - 1) * math.log(scaling_factor))
-        self.cfg.normalize_activations = "none"
 
     @override
     def fold_activation_whitening(self, *args: Any, **kwargs: Any) -> None:
@@ -292,6 +259,7 @@ class CosineTrainingSAE(KeepsPrecision, TrainingSAE[Any], ABC):
             "b_dec": self.b_dec.detach().clone(),
             "exponent": self.exponent.detach().clone(),
         }
+        self.export_sinks(state_dict)
 
     @override
     def process_state_dict_for_loading(self, state_dict: dict[str, Any]) -> None:

@@ -4,18 +4,7 @@ import pytest
 import torch
 from helpers import activations, step, training_sae
 
-from sae_lens_cosine.initialization import bias_from, is_outlier, typical_norm
-
-
-def test_outliers_exceed_the_multiple_strictly():
-    # norms 1, 1, 1, 10, 10.1: the median is 1, and 10 is not above 10 times it
-    x = torch.tensor([[1.0], [1.0], [1.0], [10.0], [10.1]])
-    assert is_outlier(x, 10.0).tolist() == [False, False, False, False, True]
-
-
-def test_nothing_is_an_outlier_among_zeros():
-    x = torch.tensor([[0.0], [0.0], [0.0], [5.0]])
-    assert not is_outlier(x, 10.0).any()
+from sae_lens_cosine.initialization import bias_from, typical_norm
 
 
 def test_geometric_median_resists_an_outlier():

@@ -163,7 +163,7 @@ def test_sinks_are_dropped_from_the_step(architecture, mode):
 
 
 def test_outlier_multiple_none_keeps_every_row():
-    sae = training_sae(outlier_norm_multiple=None)
+    sae = training_sae(outlier_norm_multiple=None, sink_rank=0)
     x = activations()
     x[0] *= 1000
     output = step(sae, x)
@@ -273,7 +273,9 @@ def test_config_survives_a_json_file():
         ("normalize_activations", "covariance_whitening", "cannot be combined"),
         ("normalize_activations", "layer_norm", "cannot be combined"),
         ("normalize_activations", "constant_norm_rescale", "cannot be combined"),
-        ("outlier_norm_multiple", 0.5, "outlier_norm_multiple=0.5 would drop"),
+        ("outlier_norm_multiple", 0.5, "outlier_norm_multiple=0.5 would take"),
+        ("outlier_norm_multiple", None, "sink_rank=3 needs outlier_norm_multiple"),
+        ("sink_rank", -1, "sink_rank=-1 must not be negative"),
         ("decoder_init_norm", 0.1, "decoder_init_norm=0.1 has no effect"),
         ("rescale_acts_by_decoder_norm", False, "trained with unit decoder rows"),
         ("initial_exponent", float("nan"), "initial_exponent=nan must be"),

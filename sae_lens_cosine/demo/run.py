@@ -49,16 +49,22 @@ CONTEXT_SIZE = 128
 TRAIN_BATCH = 1024
 EVALUATION_TOKENS = 16_384
 LOSS_TOKENS = 4_096
-PROBING_ROWS = {"train_per_class": 80, "test_per_class": 40}
+PROBING_ROWS = {"train_per_class": 60, "test_per_class": 30}
+PROBING_CONTEXT_SIZE = 64  # half of SAEBench's, for half the time
 KS = (1, 2, 5)
 
 ARMS: dict[str, Callable[..., TrainingSAEConfig]] = {
     # SAELens's own, the baseline
     "batchtopk": BatchTopKTrainingSAEConfig,
-    "cosine_global": CosineBatchTopKTrainingSAEConfig,
-    "cosine_per_feature": lambda **shared: CosineBatchTopKTrainingSAEConfig(
-        exponent_mode="per_feature", **shared
+    # as in the paper, which drops outliers from training
+    "cosine_global": lambda **shared: CosineBatchTopKTrainingSAEConfig(
+        sink_rank=0, **shared
     ),
+    "cosine_per_feature": lambda **shared: CosineBatchTopKTrainingSAEConfig(
+        sink_rank=0, exponent_mode="per_feature", **shared
+    ),
+    # this package's default
+    "cosine_sinks": CosineBatchTopKTrainingSAEConfig,
 }
 
 
@@ -134,7 +140,8 @@ def run_demo(options: DemoOptions, out: Path, overwrite: bool = False) -> Result
         datasets=tasks,
         artifacts_dir=work / "activations",
         ks=KS,
-        context_size=CONTEXT_SIZE,
+        context_size=PROBING_CONTEXT_SIZE,
+        sae_batch_size=16,
         seed=options.seed,
     )
     for arm, output in probed.items():
@@ -192,10 +199,14 @@ def _learned(sae: SAE[Any]) -> dict[str, Any]:
     learned: dict[str, Any] = {}
     threshold = getattr(sae, "threshold", None)
     if threshold is not None:
-        learned["threshold"] = threshold.max().item()
+        learned["threshold"] = threshold.max().item()  # 0 for reserved latents
     if isinstance(sae, CosineSAE):
-        learned["exponents"] = sae.exponent.tolist()
-        learned["scale"] = sae.W_enc.norm(dim=0).mean().item()
+        n_ordinary = sae.cfg.d_sae - len(sae.sink_latents)
+        exponent = sae.exponent
+        learned["exponents"] = (
+            exponent[:n_ordinary] if exponent.ndim else exponent
+        ).tolist()
+        learned["scale"] = sae.W_enc[:, :n_ordinary].norm(dim=0).mean().item()
     return learned
 
 
@@ -293,6 +304,7 @@ def _settings(
         machine=f"{os.cpu_count()} CPU cores, {platform.machine()}",
         loss_tokens=LOSS_TOKENS,  # type: ignore[call-arg]
         probing_rows_per_class=PROBING_ROWS,  # type: ignore[call-arg]
+        probing_context_size=PROBING_CONTEXT_SIZE,  # type: ignore[call-arg]
         minutes=round((time.perf_counter() - start) / 60, 1),  # type: ignore[call-arg]
         peak_memory_gib=round(kibibytes / 2**20, 1),  # type: ignore[call-arg]
     )

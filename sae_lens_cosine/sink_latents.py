@@ -1,0 +1,153 @@
+"""Latents reserved for attention sinks, in training and inference SAEs alike."""
+
+from abc import ABC
+from typing import Any, ClassVar
+
+import torch
+from sae_lens.saes.sae import SAE
+from typing_extensions import override
+
+from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.sink_estimation import row_norms
+from sae_lens_cosine.validation import check_activations
+
+
+class SinkLatents(KeepsPrecision, SAE[Any], ABC):
+    """An SAE that rebuilds attention sinks through latents of their own.
+
+    With orthonormal directions ``v_1..v_r`` and a norm limit, a token with
+    ``||x|| > limit`` has its coefficients ``c_j = <x - b_dec, v_j>`` taken out before
+    the other latents are scored. They come back through the last ``2 r`` latents,
+    ``relu(c_1)..relu(c_r), relu(-c_1)..relu(-c_r)``, whose decoder rows are ``v_j``
+    and ``-v_j``: plain latents to whoever calls `encode` and `decode` apart. Tokens
+    within the limit are untouched, and so is every token while ``r = 0``.
+
+    ``cfg.sink_rank`` bounds ``r``. The buffers have a shape of their own, whatever was
+    found, so that SAELens can load them strictly.
+    """
+
+    precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        "sink_directions": torch.float32,
+        "sink_limit": torch.float32,
+    }
+
+    sink_directions: torch.Tensor | None  # [sink_rank, d_in], zero rows beyond r
+    sink_limit: torch.Tensor | None  # scalar
+
+    @override
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        directions = limit = None
+        if self.cfg.sink_rank > 0:
+            shape = (self.cfg.sink_rank, self.cfg.d_in)
+            directions = torch.zeros(shape, dtype=torch.float32, device=self.device)
+            limit = torch.zeros((), dtype=torch.float32, device=self.device)
+        self.register_buffer("sink_directions", directions)
+        self.register_buffer("sink_limit", limit)
+
+    @property
+    def sink_latents(self) -> list[int]:
+        """Indices of the reserved latents; empty where no sinks were found."""
+        n = self.cfg.d_sae
+        return list(range(n - 2 * self._n_sink_directions, n))
+
+    @property
+    def sink_norm_limit(self) -> float | None:
+        """Uncentred norm above which a token is a sink; None without reserved latents."""
+        if self._n_sink_directions == 0:
+            return None
+        assert self.sink_limit is not None
+        return self.sink_limit.item()
+
+    @property
+    def _n_sink_directions(self) -> int:
+        if self.sink_directions is None:
+            return 0
+        return int((self.sink_directions != 0).any(dim=1).sum())
+
+    @property
+    def _signed_sink_directions(self) -> torch.Tensor:
+        """``v_1..v_r, -v_1..-v_r``: ``[2 r, d_in]``, the order of the latents."""
+        assert self.sink_directions is not None
+        directions = self.sink_directions[: self._n_sink_directions]
+        return torch.cat([directions, -directions])
+
+    def read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Centre activations and take the sink part out.
+
+        Args:
+            x: ``[..., d_in]`` (``[..., n_heads, d_head]`` for hook_z).
+
+        Returns:
+            What the ordinary latents score, ``[..., d_in]``, and the signed
+            coefficients ``c, -c`` of the reserved ones, ``[..., 2 r]``, zero for
+            tokens within the limit; None instead where nothing is reserved.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows.
+        """
+        check_activations(x, self.cfg.d_in, self.hook_z_reshaping_mode)
+        sae_in = self.hook_sae_input(self.reshape_fn_in(x.to(self.dtype)))
+        sae_in = self.run_time_activation_norm_fn_in(sae_in)
+        x_c = sae_in - self.b_dec * self.cfg.apply_b_dec_to_input
+        if self._n_sink_directions == 0:
+            return x_c, None
+        signed = self._signed_sink_directions
+        wide = x_c.to(torch.promote_types(x_c.dtype, signed.dtype))
+        signed = signed.to(wide.dtype)
+        assert self.sink_limit is not None
+        is_sink = row_norms(sae_in) > self.sink_limit
+        # Without autocast: a bfloat16 coefficient leaves 0.4% of a norm of 24,000,
+        # more than an ordinary token.
+        with torch.autocast(x.device.type, enabled=False):
+            coefficients = (wide @ signed.T) * is_sink.unsqueeze(-1)
+            # c v and (-c)(-v) each give the sink part once
+            remainder = wide - 0.5 * coefficients @ signed
+        return remainder.to(x_c.dtype), coefficients
+
+    def reserve(
+        self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Put the reserved latents' pre-activations at the end of ``hidden_pre``."""
+        if sink_pre is None:
+            return hidden_pre
+        ordinary = hidden_pre[..., : -sink_pre.shape[-1]]
+        return torch.cat([ordinary, sink_pre.to(hidden_pre.dtype)], dim=-1)
+
+    def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:
+        """Selector on the ordinary latents, where reserved ones do not compete."""
+        n_reserved = 2 * self._n_sink_directions
+        if n_reserved == 0:
+            return self.activation_fn(hidden_pre)
+        ordinary = self.activation_fn(hidden_pre[..., :-n_reserved])
+        reserved = hidden_pre[..., -n_reserved:].relu()
+        if ordinary.is_sparse:
+            reserved = reserved.to_sparse()
+        return torch.cat([ordinary, reserved], dim=-1)
+
+    @override
+    @torch.no_grad()
+    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
+        super().fold_activation_norm_scaling_factor(scaling_factor)
+        if self.sink_limit is not None:
+            self.sink_limit /= scaling_factor
+
+    @override
+    def process_state_dict_for_loading(self, state_dict: dict[str, Any]) -> None:
+        """Make directions orthonormal again that a cast has bent.
+
+        SAELens casts the weights on loading; rounded to bfloat16, the directions
+        would leave 42 of a norm of 24,000 behind. What they span is kept to 2^-9.
+        """
+        super().process_state_dict_for_loading(state_dict)
+        directions = state_dict.get("sink_directions")
+        if directions is None or directions.dtype not in (
+            torch.float16,
+            torch.bfloat16,
+        ):
+            return
+        directions = directions.float()
+        found = (directions != 0).any(dim=1)
+        left, _, right = torch.linalg.svd(directions[found], full_matrices=False)
+        directions[found] = left @ right
+        state_dict["sink_directions"] = directions

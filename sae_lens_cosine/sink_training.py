@@ -1,0 +1,220 @@
+"""Which rows a training step sees: outliers dropped, or given latents of their own."""
+
+import logging
+from abc import ABC
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from sae_lens.saes.sae import (
+    TrainingSAE,
+    TrainingSAEConfig,
+    TrainStepInput,
+    TrainStepOutput,
+)
+from torch import nn
+from typing_extensions import override
+
+from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier, row_norms
+from sae_lens_cosine.sink_latents import SinkLatents
+from sae_lens_cosine.validation import check_activations
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class SinkTrainingSAEConfig(TrainingSAEConfig, ABC):
+    """
+    Configuration of how training treats tokens of outlying norm.
+
+    Args:
+        outlier_norm_multiple: tokens whose norm exceeds this many times the batch median are outliers: attention sinks, mostly. None treats no token as one.
+        sink_rank: most directions that attention sinks may get latents for, two each, of the d_sae; 0 drops outliers from training, as the paper does.
+    """
+
+    outlier_norm_multiple: float | None = 10.0
+    sink_rank: int = 3
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        multiple = self.outlier_norm_multiple
+        if multiple is not None and multiple <= 1:
+            raise ValueError(
+                f"outlier_norm_multiple={multiple} would take ordinary tokens for "
+                "outliers: use a number above 1 (the paper: 10), or None to treat all "
+                "tokens alike."
+            )
+        if self.sink_rank < 0:
+            raise ValueError(f"sink_rank={self.sink_rank} must not be negative.")
+        if self.sink_rank and multiple is None:
+            raise ValueError(
+                f"sink_rank={self.sink_rank} needs outlier_norm_multiple, which says "
+                "what a sink is: set it (the paper: 10), or set sink_rank=0."
+            )
+
+
+class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
+    """A training SAE that estimates the sinks' directions on its first batches.
+
+    Until then every latent is an ordinary one and outliers are dropped. Then the last
+    ``2 r`` latents convert, and sinks are trained on like all tokens. Where no sinks
+    are found nothing converts, and the SAE stays, bit for bit, one with
+    ``sink_rank=0``.
+    """
+
+    b_enc: nn.Parameter
+    sink_estimator: SinkEstimator | None
+    _has_warned = False
+
+    @override
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        self.sink_estimator = (
+            SinkEstimator(self.cfg.d_in, self.device) if self.cfg.sink_rank else None
+        )
+
+    @override
+    def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
+        """A training step on the rows that are not outliers.
+
+        The rows are replaced here, in the outermost pass, so that whatever a parent
+        compares with (a loss, nested reconstructions, the trainer's metrics) is the
+        same set.
+
+        Raises:
+            ValueError: on a wrong width, or on NaN or infinite rows; nothing has
+                changed then.
+        """
+        check_activations(step_input.sae_in, self.cfg.d_in)
+        x, dropped_share = self._rows_to_train_on(step_input.sae_in)
+        self.prepare_step(x)
+        if self.sink_estimator is not None:
+            self._estimate_sinks(step_input.sae_in, x)
+        self.write_sink_weights()
+        dead = step_input.dead_neuron_mask
+        n_reserved = len(self.sink_latents)
+        if dead is not None and n_reserved:
+            dead = dead.clone()
+            dead[-n_reserved:] = False  # silent without sinks, but not dead
+        output = super().training_forward_pass(
+            replace(step_input, sae_in=x, dead_neuron_mask=dead)
+        )
+        output.metrics["dropped_token_share"] = dropped_share
+        if n_reserved:
+            acts = output.feature_acts
+            output.metrics |= {
+                "n_sink_latents": n_reserved,
+                "l0_without_sink_latents": lambda: (
+                    acts.to_dense()[..., :-n_reserved].count_nonzero() / acts.shape[0]
+                ),
+            }
+        return output
+
+    def prepare_step(self, x: torch.Tensor) -> None:
+        """Called with the rows ``[n, d_in]`` of each training step before it."""
+
+    def write_sink_weights(self) -> None:
+        """Put the directions into the weights of the reserved latents.
+
+        Their gradients are zero, but Adam's momentum from before the conversion moves
+        them still (by 0.06 in a test), so they are written in every step.
+        """
+        if not self.sink_latents:
+            return
+        signed = self._signed_sink_directions
+        with torch.no_grad():
+            self.W_dec[-len(signed) :] = signed.to(self.W_dec.dtype)
+            self.W_enc[:, -len(signed) :] = signed.T.to(self.W_enc.dtype)
+            self.b_enc[-len(signed) :] = 0
+
+    @torch.no_grad()
+    def _rows_to_train_on(
+        self, x: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | float]:
+        """Rows to keep and the share that is dropped."""
+        if self.cfg.outlier_norm_multiple is None:
+            return x, 0.0
+        limit = self.sink_norm_limit
+        if limit is None:
+            dropped = is_outlier(x, self.cfg.outlier_norm_multiple)
+        else:
+            # A sink's remainder is small, or one of its directions is a new one.
+            dropped = row_norms(x) > limit
+            dropped[dropped.clone()] = self._remainder_norms(x[dropped]) > limit
+            if not self._has_warned and dropped.any():
+                self._has_warned = True
+                logger.warning(
+                    "%d tokens are beyond the norm limit %.3g even without their part "
+                    "in the %d sink directions, so training drops them (logged as "
+                    "dropped_token_share). If they are many, raise sink_rank.",
+                    int(dropped.sum()),
+                    limit,
+                    self._n_sink_directions,
+                )
+        return x[~dropped], dropped.float().mean()
+
+    def _remainder_norms(self, sinks: torch.Tensor) -> torch.Tensor:
+        assert self.sink_directions is not None
+        x_c = (sinks - self.b_dec * self.cfg.apply_b_dec_to_input).float()
+        directions = self.sink_directions.float()
+        return row_norms(x_c - x_c @ directions.T @ directions)
+
+    @torch.no_grad()
+    def _estimate_sinks(self, x: torch.Tensor, ordinary: torch.Tensor) -> None:
+        estimator = self.sink_estimator
+        assert estimator is not None
+        if estimator.is_done:
+            return
+        multiple = self.cfg.outlier_norm_multiple
+        estimator.collect(x, multiple)
+        if not estimator.is_ready:
+            return
+        bias = self.b_dec * self.cfg.apply_b_dec_to_input
+        directions, limit = estimator.estimate(
+            bias,
+            ordinary_norm=row_norms(ordinary - bias).median().item(),
+            multiple=multiple,
+            # at least k latents stay ordinary
+            max_rank=min(self.cfg.sink_rank, int(self.cfg.d_sae - self.cfg.k) // 2),
+        )
+        assert self.sink_directions is not None
+        assert self.sink_limit is not None
+        self.sink_directions[: len(directions)] = directions
+        self.sink_limit.fill_(limit)
+
+    def decoder_rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """``rows``, ``[d_sae, d_in]``, with the sinks' directions at the end.
+
+        Constants there keep the gradients of sinks, 100 times those of other tokens,
+        out of the clipped gradient norm.
+        """
+        if not self.sink_latents:
+            return rows
+        signed = self._signed_sink_directions.to(rows.dtype)
+        return torch.cat([rows[: -len(signed)], signed])
+
+    @override
+    @torch.no_grad()
+    def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
+        super().fold_activation_norm_scaling_factor(scaling_factor)
+        if self.sink_estimator is not None:
+            self.sink_estimator.rescale(1 / scaling_factor)
+
+    def export_sinks(self, state_dict: dict[str, Any]) -> None:
+        """Turn sink buffers of a training state dict into those for inference.
+
+        ``state_dict`` must hold clones; reserved latents get unit columns, exponent 1
+        and no bias.
+        """
+        for key in [key for key in state_dict if key.startswith("sink_estimator.")]:
+            del state_dict[key]
+        n_reserved = len(self.sink_latents)
+        if n_reserved == 0:
+            return
+        signed = self._signed_sink_directions
+        state_dict["W_enc"][:, -n_reserved:] = signed.T
+        state_dict["W_dec"][-n_reserved:] = signed
+        state_dict["b_enc"][-n_reserved:] = 0
+        if state_dict["exponent"].ndim:
+            state_dict["exponent"][-n_reserved:] = 1
