@@ -224,6 +224,7 @@ def _train(
         saes=configs,
         hook_names=options.hook_name,
         model_name=DEMO_MODEL_NAME,
+        model_from_pretrained_kwargs={},
         dataset_path="sae-probes",
         context_size=CONTEXT_SIZE,
         prepend_bos=False,
