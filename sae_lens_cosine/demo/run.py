@@ -5,6 +5,7 @@ import os
 import platform
 import resource
 import shutil
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from sae_lens import (
     MultiSAETrainingRunnerConfig,
     TrainingSAEConfig,
 )
+from sae_lens.training._interruption import InterruptedException
 from tqdm.auto import tqdm
 
 from sae_lens_cosine.batchtopk_sae import CosineBatchTopKTrainingSAEConfig
@@ -253,16 +255,25 @@ def _train(
 
 @contextmanager
 def _quiet_host() -> Iterator[None]:
-    """Without SAELens's advice on data sets and overrides, which the demo gives itself."""
+    """Without SAELens's advice on data sets and overrides, and its signal handlers.
+
+    Its runner leaves them installed, where they turn Ctrl-C into an exception of its
+    own for the rest of the process.
+    """
     host = logging.getLogger("sae_lens")
     level = host.level
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
     host.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             yield
+    except InterruptedException:
+        raise KeyboardInterrupt from None
     finally:
         host.setLevel(level)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _open_work_folder(options: DemoOptions, out: Path, overwrite: bool) -> Path:
