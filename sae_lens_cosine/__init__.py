@@ -8,7 +8,12 @@ from sae_lens_cosine.batchtopk_sae import (
     CosineBatchTopKTrainingSAE,
     CosineBatchTopKTrainingSAEConfig,
 )
+from sae_lens_cosine.calibration import calibrate_threshold
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
+from sae_lens_cosine.published import (
+    cosine_scored_saes_disk_loader,
+    cosine_scored_saes_huggingface_loader,
+)
 from sae_lens_cosine.registration import register
 from sae_lens_cosine.score import cosine_score
 from sae_lens_cosine.sink_batchtopk_sae import (
@@ -35,7 +40,10 @@ __all__ = [
     "CosineTopKTrainingSAEConfig",
     "SinkBatchTopKTrainingSAE",
     "SinkBatchTopKTrainingSAEConfig",
+    "calibrate_threshold",
     "cosine_score",
+    "cosine_scored_saes_disk_loader",
+    "cosine_scored_saes_huggingface_loader",
     "register",
 ]
 

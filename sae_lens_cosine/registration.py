@@ -12,6 +12,7 @@ from sae_lens_cosine.batchtopk_sae import (
     CosineBatchTopKTrainingSAEConfig,
 )
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
+from sae_lens_cosine.published import register_release
 from sae_lens_cosine.sink_batchtopk_sae import (
     SinkBatchTopKTrainingSAE,
     SinkBatchTopKTrainingSAEConfig,
@@ -61,7 +62,7 @@ TRAINING_CLASSES = {
 
 
 def register() -> None:
-    """Register every architecture; calling it again changes nothing.
+    """Register every architecture and release; calling it again changes nothing.
 
     Raises:
         ValueError: if another package holds one of the names; nothing is registered
@@ -86,3 +87,4 @@ def register() -> None:
     for name, classes in TRAINING_CLASSES.items():
         if name not in registry.SAE_TRAINING_CLASS_REGISTRY:
             registry.register_sae_training_class(name, *classes)
+    register_release()
