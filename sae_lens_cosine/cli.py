@@ -9,6 +9,13 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from sae_lens_cosine.interruption import (
+    Interrupted,
+    interruptible_training,
+    resume_command,
+)
+from sae_lens_cosine.recipes import load_recipe
+
 app = typer.Typer(
     help="Cosine-scored sparse autoencoders for SAELens.",
     no_args_is_help=True,
@@ -21,19 +28,37 @@ app = typer.Typer(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-def train(context: typer.Context) -> None:
+def train(
+    context: typer.Context,
+    recipe: Annotated[
+        str | None, typer.Option(help="'paper', or a YAML file of a recipe.")
+    ] = None,
+) -> None:
     """Train with SAELens's own command line: all its flags, our architectures too.
 
     For example: sae-lens-cosine train --architecture cosine_batchtopk --help
+
+    A recipe sets the flags that are not given. On SIGINT or SIGTERM a complete
+    checkpoint is written at the end of the step.
     """
     # SAELens finds architectures in its registry, which the import of this package
     # has filled; from here on the process is its command line.
     module = "sae_lens.llm_sae_training_runner"
-    sys.argv = [f"{context.command_path}", *context.args]
-    with warnings.catch_warnings():
-        # runpy points out that the module is imported already, which is harmless.
-        warnings.filterwarnings("ignore", f".*{module}.*", RuntimeWarning)
-        runpy.run_module(module, run_name="__main__")
+    arguments = list(context.args)
+    if recipe is not None:
+        arguments = load_recipe(recipe).arguments(arguments)
+    sys.argv = [f"{context.command_path}", *arguments]
+    try:
+        with warnings.catch_warnings(), interruptible_training():
+            # runpy points out that the module is imported already, which is harmless.
+            warnings.filterwarnings("ignore", f".*{module}.*", RuntimeWarning)
+            runpy.run_module(module, run_name="__main__")
+    except Interrupted as interrupted:
+        typer.echo(f"Interrupted by {interrupted}.", err=True)
+        if interrupted.checkpoint is not None:
+            command = resume_command(arguments, interrupted.checkpoint)
+            typer.echo(f"Go on with: {command}", err=True)
+        raise typer.Exit(128 + interrupted.signal_number) from None
 
 
 @app.command()
