@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from sae_lens_cosine.card import model_card
 from sae_lens_cosine.interruption import (
     Interrupted,
     interruptible_training,
@@ -92,6 +93,18 @@ def demo(
     console = Console()
     console.print(terminal_table(results.model_dump(mode="json")))
     console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def card(
+    repo_id: Annotated[str, typer.Argument(help="Owner and name on the Hub.")],
+    saes: Annotated[list[Path], typer.Argument(help="Folders of inference SAEs.")],
+) -> None:
+    """Print a model card for SAEs that are loaded under their folders' names.
+
+    For example: sae-lens-cosine card me/my-saes output/layer_15 > README.md
+    """
+    typer.echo(model_card(repo_id, {path.name: path for path in saes}), nl=False)
 
 
 def main() -> None:
