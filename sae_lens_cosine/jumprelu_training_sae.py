@@ -82,7 +82,7 @@ class CosineJumpReLUTrainingSAE(WeightedLoss, CosineTrainingSAE, JumpReLUTrainin
     @torch.no_grad()
     def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:
         super().fold_activation_norm_scaling_factor(scaling_factor)
-        self.threshold /= scaling_factor
+        self.threshold.div_(scaling_factor)
 
     @override
     def process_state_dict_for_saving_inference(

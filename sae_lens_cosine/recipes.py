@@ -40,31 +40,31 @@ class Recipe(BaseModel):
 
     architecture: str = "cosine_batchtopk"
     """A training architecture of this package or of SAELens."""
-    k: float = Field(80, gt=0)
+    k: float = Field(default=80, gt=0)
     """Latents a token, on average over the batch."""
     exponent_mode: ExponentMode = "per_feature"
     """The paper reports both; per feature is its headline."""
-    lr: float = Field(5e-5, gt=0)
+    lr: float = Field(default=5e-5, gt=0)
     """Of Adam, with betas 0.9 and 0.999."""
-    warm_up_steps: int = Field(1000, ge=0)
+    warm_up_steps: int = Field(default=1000, ge=0)
     """Steps in which the learning rate grows."""
-    decay_share: Share = Field(0.2, ge=0, lt=1)
+    decay_share: Share = Field(default=0.2, ge=0, lt=1)
     """Last share of the steps, in which the learning rate falls to 0 on a line."""
     batch_tokens: PositiveInt = 2048
     """Tokens a training step."""
     context_size: PositiveInt = 2048
     """Tokens a sequence."""
-    aux_loss_coefficient: float = Field(1 / 32, ge=0)
+    aux_loss_coefficient: float = Field(default=1 / 32, ge=0)
     """Weight of the loss that revives dead latents."""
     aux_loss_normalization: AuxLossNormalization = "residual_variance"
     """What that loss is divided by."""
     dead_after_tokens: PositiveInt = 10_000_000
     """Tokens without an activation after which a latent is dead."""
-    outlier_norm_multiple: float | None = Field(10.0, gt=1)
+    outlier_norm_multiple: float | None = Field(default=10.0, gt=1)
     """Tokens whose norm exceeds this times the median are not trained on."""
-    topk_threshold_lr: float = Field(1e-3, gt=0, le=1)
+    topk_threshold_lr: float = Field(default=1e-3, gt=0, le=1)
     """1 minus the decay of the running threshold, 0.999."""
-    threshold_start_step: int = Field(1000, ge=0)
+    threshold_start_step: int = Field(default=1000, ge=0)
     """Step at which the threshold starts to be averaged."""
     dataset_path: str = "HuggingFaceFW/fineweb"
     """Of untokenized text."""

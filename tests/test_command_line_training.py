@@ -57,11 +57,9 @@ def command_line(model: Path, text: Path, folder: Path, *more: str) -> list[str]
     return [sys.executable, "-m", "sae_lens_cosine", "train", *arguments, *more]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_the_command_line(tmp_path, local_model_and_text, number):
-    command = command_line(
-        *local_model_and_text, tmp_path, "--training_tokens", "100000000"
-    )
+def interrupted(model: Path, text: Path, folder: Path, number: int) -> Path:
+    """The checkpoint of a run that got a signal after two seconds of training."""
+    command = command_line(model, text, folder, "--training_tokens", "100000000")
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     output = ""
@@ -72,7 +70,7 @@ def test_a_signal_to_the_command_line(tmp_path, local_model_and_text, number):
     output += process.communicate(timeout=120)[1]
     assert process.returncode == 128 + number, output
     assert "Traceback" not in output
-    (checkpoint,) = (tmp_path / "checkpoints").glob("*/*")
+    (checkpoint,) = (folder / "checkpoints").glob("*/*")
     assert f"--resume_from_checkpoint {checkpoint}" in output
     assert {path.name for path in checkpoint.iterdir()} >= {
         "sae_weights.safetensors",
@@ -82,6 +80,21 @@ def test_a_signal_to_the_command_line(tmp_path, local_model_and_text, number):
         "activation_scaler.json",
         "runner_cfg.json",
     }
+    return checkpoint
+
+
+def run(*command: str) -> None:
+    run(*command)
+
+
+def test_ctrl_c_writes_a_complete_checkpoint(tmp_path, local_model_and_text):
+    checkpoint = interrupted(*local_model_and_text, tmp_path, signal.SIGINT)
+    n_done = int(TrainingSAE.load_from_disk(checkpoint).n_batches_trained)
+    assert n_done * 64 == int(checkpoint.name) > 0
+
+
+def test_sigterm_then_resuming_and_fine_tuning(tmp_path, local_model_and_text):
+    checkpoint = interrupted(*local_model_and_text, tmp_path, signal.SIGTERM)
     n_done = int(TrainingSAE.load_from_disk(checkpoint).n_batches_trained)
     assert n_done * 64 == int(checkpoint.name) > 0
 
@@ -95,8 +108,7 @@ def test_a_signal_to_the_command_line(tmp_path, local_model_and_text, number):
         "--save_final_checkpoint",
         "true",
     )
-    result = subprocess.run(resumed, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    run(*resumed)
     (final,) = (tmp_path / "checkpoints").glob("*/final_*")
     assert TrainingSAE.load_from_disk(final).n_batches_trained == n_done + 5
     assert type(SAE.load_from_disk(tmp_path / "output")) is CosineJumpReLUSAE
@@ -112,8 +124,7 @@ def test_a_signal_to_the_command_line(tmp_path, local_model_and_text, number):
         "--save_final_checkpoint",
         "true",
     )
-    result = subprocess.run(tuned, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
+    run(*tuned)
     (last,) = (tmp_path / "tuned" / "checkpoints").glob("*/final_320")
     assert TrainingSAE.load_from_disk(last).n_batches_trained == n_done + 10
     assert torch.load(last / "trainer_state.pt")["n_training_steps"] == 5
