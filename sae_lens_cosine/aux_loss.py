@@ -29,7 +29,7 @@ class AuxLossConfig(TrainingSAEConfig, ABC):
     Configuration of the auxiliary loss, besides SAELens's aux_loss_coefficient.
 
     Args:
-        aux_loss_normalization: "none" for squared errors, as in SAELens; "residual_variance" divides them by the variance of what the live latents miss, as in the paper; "relative" does so and multiplies by the variance of the activations, so that the coefficient weighs shares of explained variance whatever the activations' size.
+        aux_loss_normalization: "none" for squared errors, as in SAELens; "residual_variance" divides them by the variance of what the live latents miss, as in the paper; "relative" does so and multiplies by the typical squared norm of the centred activations, so that the coefficient weighs shares of explained variance whatever the activations' size.
     """
 
     aux_loss_normalization: AuxLossNormalization = "none"
@@ -50,6 +50,7 @@ def aux_loss(
     hidden_pre: torch.Tensor,
     dead: torch.Tensor | None,
     W_dec: torch.Tensor,
+    b_dec: torch.Tensor,
     normalization: AuxLossNormalization = "none",
     select_acts: AuxActs = calculate_topk_aux_acts,
 ) -> torch.Tensor:
@@ -63,8 +64,9 @@ def aux_loss(
       and dictionary_learning's. It is about 1 whatever the activations' size, beside
       a main loss that is a sum of squares: on activations of norm 100 a coefficient
       of 1/32 is next to nothing.
-    - ``relative``: that, times ``mean ||x - mean x||^2``: the two losses are weighed
-      as in Gao et al. (arXiv 2406.04093), where both are shares of a variance.
+    - ``relative``: that, times the median of ``||x - b_dec||^2``: the two losses are
+      weighed as in Gao et al. (arXiv 2406.04093), where both are shares of a variance.
+      The median leaves attention sinks out, whose squares would be all of a mean.
 
     Args:
         sae_in: ``[n, d_in]``.
@@ -72,6 +74,7 @@ def aux_loss(
         hidden_pre: ``[n, d_sae]``.
         dead: ``[d_sae]``, bool; None for no dead latents.
         W_dec: ``[d_sae, d_in]``, of any row norms; a row of zeros contributes nothing.
+        b_dec: ``[d_in]``, a centre of the activations.
         normalization: see above.
         select_acts: SAELens's choice of dead latents, by value or by magnitude.
     """
@@ -89,7 +92,8 @@ def aux_loss(
     missed = variance(residual)
     relative_error = error / missed.masked_fill(missed == 0, torch.inf)
     if normalization == "relative":
-        return relative_error * variance(sae_in.to(dtype))
+        centred = (sae_in.to(dtype) - b_dec.to(dtype)).detach()
+        return relative_error * centred.pow(2).sum(dim=-1).median()
     return relative_error
 
 
@@ -120,6 +124,7 @@ class AuxLoss(TrainingSAE[Any], ABC):
             hidden_pre,
             dead_neuron_mask,
             self.W_dec,
+            self.b_dec,
             self.cfg.aux_loss_normalization,
             select_acts,
         )

@@ -9,6 +9,7 @@ from sae_lens.saes.jumprelu_sae import (
     JumpReLUTrainingSAE,
     JumpReLUTrainingSAEConfig,
 )
+from sae_lens.saes.sae import TrainStepInput
 from typing_extensions import override
 
 from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
@@ -53,6 +54,11 @@ class CosineJumpReLUTrainingSAEConfig(
                 "negative."
             )
 
+    @property
+    def k(self) -> float:
+        """Latents a token needs, of which those reserved for sinks leave as many."""
+        return self.target_l0 or 1.0
+
     @override
     @classmethod
     def architecture(cls) -> str:
@@ -71,12 +77,35 @@ class CosineJumpReLUTrainingSAE(WeightedLoss, CosineTrainingSAE, JumpReLUTrainin
 
     @override
     def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:
-        return JumpReLU.apply(  # type: ignore[return-value]
+        """Scores above their thresholds; latents reserved for sinks have none."""
+        reserved = self.sink_latents
+        threshold = self.threshold.to(hidden_pre.dtype)
+        acts: torch.Tensor = JumpReLU.apply(  # type: ignore[assignment]
             hidden_pre,
-            self.threshold.to(hidden_pre.dtype),
+            threshold,
             self.bandwidth,
             self.cfg.jumprelu_ste_to_input,
         )
+        if not reserved:
+            return acts
+        ordinary = acts[..., : reserved[0]]
+        return torch.cat([ordinary, hidden_pre[..., reserved].relu()], dim=-1)
+
+    @override
+    def calculate_aux_loss(
+        self,
+        step_input: TrainStepInput,
+        feature_acts: torch.Tensor,
+        hidden_pre: torch.Tensor,
+        sae_out: torch.Tensor,
+    ) -> dict[str, torch.Tensor]:
+        """SAELens's sparsity losses, which do not count latents reserved for sinks."""
+        if reserved := self.sink_latents:
+            mask = torch.zeros_like(hidden_pre, dtype=torch.bool)
+            mask[..., reserved] = True
+            hidden_pre = hidden_pre.masked_fill(mask, -torch.inf)
+            feature_acts = feature_acts.masked_fill(mask, 0.0)
+        return super().calculate_aux_loss(step_input, feature_acts, hidden_pre, sae_out)
 
     @override
     @torch.no_grad()
@@ -92,3 +121,4 @@ class CosineJumpReLUTrainingSAE(WeightedLoss, CosineTrainingSAE, JumpReLUTrainin
         # The last optimizer step may have left a threshold below zero, which the
         # next training step would have put back to it.
         state_dict["threshold"] = self.threshold.detach().clamp(min=0)
+        state_dict["threshold"][self.sink_latents] = 0

@@ -79,14 +79,25 @@ class CosineMatryoshkaBatchTopKTrainingSAE(
     def _iterable_decode(
         self, feature_acts: torch.Tensor, include_outer_loss: bool = False
     ) -> Generator[tuple[int, torch.Tensor], None, None]:
-        """Reconstructions of the nested prefixes, from unit rows as in `decode`."""
-        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
+        """Reconstructions of the nested prefixes, from unit rows as in `decode`.
+
+        Latents reserved for sinks belong to every prefix: without them, a sink's
+        error would be 10,000 times an ordinary token's.
+        """
+        W_dec = self.decoder_rows(unit(self.W_dec, dim=1).to(self.W_dec.dtype))
         widths = self.cfg.matryoshka_widths
+        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
+
+        def decode(start: int, end: int) -> torch.Tensor:
+            return act_times_W_dec(feature_acts[:, start:end], W_dec[start:end], False)
+
         decoded, start = self.b_dec, 0
-        for end in widths if include_outer_loss else widths[:-1]:
-            part = act_times_W_dec(feature_acts[:, start:end], W_dec[start:end], False)
-            decoded, start = decoded + part, end
-            yield end, decoded
+        if self.sink_latents:
+            decoded = decoded + decode(n_ordinary, self.cfg.d_sae)
+        for width in widths if include_outer_loss else widths[:-1]:
+            end = min(width, n_ordinary)
+            decoded, start = decoded + decode(start, end), end
+            yield width, decoded
 
     @override
     def calculate_matryoshka_aux_loss(
@@ -111,6 +122,7 @@ class CosineMatryoshkaBatchTopKTrainingSAE(
                 hidden_pre[:, level],
                 dead_neuron_mask[level],
                 self.W_dec[level],
+                self.b_dec,
                 self.cfg.aux_loss_normalization,
             )
             start = end

@@ -13,9 +13,6 @@ from sae_lens.registry import get_sae_training_class
 from sae_lens_cosine.aux_loss import AuxLossNormalization
 from sae_lens_cosine.inference import ExponentMode
 
-Share = float
-
-
 # What SAELens calls fields of the recipe that others follow from.
 SAELENS_NAMES = {
     "train_batch_size_tokens": "batch_tokens",
@@ -48,7 +45,7 @@ class Recipe(BaseModel):
     """Of Adam, with betas 0.9 and 0.999."""
     warm_up_steps: int = Field(default=1000, ge=0)
     """Steps in which the learning rate grows."""
-    decay_share: Share = Field(default=0.2, ge=0, lt=1)
+    decay_share: float = Field(default=0.2, ge=0, lt=1)
     """Last share of the steps, in which the learning rate falls to 0 on a line."""
     batch_tokens: PositiveInt = 2048
     """Tokens a training step."""

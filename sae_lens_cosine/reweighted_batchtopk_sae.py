@@ -16,14 +16,10 @@ from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 from typing_extensions import override
 
 from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
-from sae_lens_cosine.initialization import (
-    BIAS_INITS,
-    BiasInit,
-    bias_from,
-    is_outlier,
-)
+from sae_lens_cosine.initialization import BIAS_INITS, BiasInit, bias_from
 from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
 from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.sink_estimation import is_outlier
 from sae_lens_cosine.validation import (
     check_activations,
     check_choice,

@@ -22,6 +22,7 @@ SAE_IN = torch.tensor([[4.0, 0.0], [0.0, 2.0]])
 SAE_OUT = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
 HIDDEN_PRE = torch.tensor([[9.0, 9.0, 2.0, 1.0], [9.0, 9.0, -1.0, 0.5]])
 DEAD = torch.tensor([False, False, True, True])
+B_DEC = torch.zeros(2)
 W_DEC = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 0.0], [0.0, 0.1]])
 
 
@@ -34,12 +35,12 @@ W_DEC = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 0.0], [0.0, 0.1]])
         ("none", 0.625),
         # Residuals have mean (1.5, 0.5) and squared distances 2.5 each: 0.625 / 2.5.
         ("residual_variance", 0.25),
-        # Inputs have mean (2, 1) and squared distances 5 each: 0.25 * 5.
-        ("relative", 1.25),
+        # Squared norms of the inputs are 16 and 4, their (lower) median 4: 0.25 * 4.
+        ("relative", 1.0),
     ],
 )
 def test_worked_aux_loss(normalization, expected):
-    loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, DEAD, W_DEC, normalization)
+    loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, DEAD, W_DEC, B_DEC, normalization)
     torch.testing.assert_close(loss.item(), expected)
 
 
@@ -47,7 +48,7 @@ def test_worked_aux_loss(normalization, expected):
 def test_relative_aux_loss_weighs_the_same_at_every_scale(factor):
     def share(scale: float) -> torch.Tensor:
         x, out, pre = scale * SAE_IN, scale * SAE_OUT, scale * HIDDEN_PRE
-        aux = aux_loss(x, out, pre, DEAD, W_DEC, "relative")
+        aux = aux_loss(x, out, pre, DEAD, W_DEC, B_DEC, "relative")
         return aux / (x - out).pow(2).sum(dim=1).mean()
 
     torch.testing.assert_close(share(factor), share(1.0))
@@ -56,9 +57,9 @@ def test_relative_aux_loss_weighs_the_same_at_every_scale(factor):
 @pytest.mark.parametrize("normalization", ["none", "residual_variance", "relative"])
 def test_no_dead_latents_and_no_residual_are_zero(normalization):
     for dead in (None, torch.zeros(4, dtype=torch.bool)):
-        loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, dead, W_DEC, normalization)
+        loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, dead, W_DEC, B_DEC, normalization)
         assert loss == 0
-    loss = aux_loss(SAE_IN, SAE_IN, HIDDEN_PRE, DEAD, W_DEC, normalization)
+    loss = aux_loss(SAE_IN, SAE_IN, HIDDEN_PRE, DEAD, W_DEC, B_DEC, normalization)
     assert loss.isfinite()
 
 
@@ -67,7 +68,7 @@ def test_few_dead_latents_scale_saelens_loss():
     hidden_pre = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
     one = torch.tensor([True, False, False, False])
     W_dec = torch.eye(8)[:4]
-    loss = aux_loss(x, torch.zeros_like(x), hidden_pre, one, W_dec)
+    loss = aux_loss(x, torch.zeros_like(x), hidden_pre, one, W_dec, torch.zeros(8))
     error = (hidden_pre * one) @ W_dec - x
     # 1 of d_in / 2 = 4
     torch.testing.assert_close(loss, error.pow(2).sum(dim=1).mean() / 4)
