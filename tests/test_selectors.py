@@ -3,6 +3,7 @@
 import pytest
 import torch
 from helpers import (
+    D_IN,
     D_SAE,
     EXPONENT_MODES,
     K,
@@ -117,6 +118,19 @@ def test_matryoshka_aux_loss_is_each_levels_own():
         output.sae_in, level_out, hidden_pre, first[:6], sae.W_dec[:6], sae.b_dec
     )
     torch.testing.assert_close(output.losses["auxiliary_reconstruction_loss"], expected)
+
+
+def test_every_matryoshka_prefix_rebuilds_sinks():
+    sae = training_sae(MATRYOSHKA, matryoshka_widths=[4, 23])
+    direction = unit(torch.ones(1, D_IN), dim=1)
+    for seed in range(12):
+        x = activations(seed=seed)
+        x[:20] += 20_000 * direction
+        output = step(sae, x)
+    assert sae.sink_latents == [22, 23]
+    assert len(output.sae_in) == 64
+    for name in ("inner_mse_loss_4", "inner_mse_loss_23", "mse_loss"):
+        assert output.losses[name] < 2000  # of squared norms up to 4e8
 
 
 @pytest.mark.parametrize("own", [True, False])
