@@ -6,6 +6,8 @@ import torch
 from sae_lens import TrainingSAE, TrainingSAEConfig
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 
+import sae_lens_cosine  # noqa: F401  (registers the architectures)
+
 D_IN, D_SAE, K = 8, 24, 3
 # Every training architecture with the cosine score, and what it needs to be told.
 SELECTORS: dict[str, dict[str, Any]] = {
