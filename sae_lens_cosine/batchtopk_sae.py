@@ -11,14 +11,19 @@ from sae_lens.saes.batchtopk_sae import (
 from sae_lens.saes.sae import SAEConfig
 from typing_extensions import override
 
+from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAEConfig
+from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
 from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
 from sae_lens_cosine.validation import check_k
 
 
 @dataclass(kw_only=True)
 class CosineBatchTopKTrainingSAEConfig(
-    CosineTrainingSAEConfig, BatchTopKTrainingSAEConfig
+    CosineTrainingSAEConfig,
+    AuxLossConfig,
+    WeightedLossConfig,
+    BatchTopKTrainingSAEConfig,
 ):
     """
     Configuration for training a CosineBatchTopKTrainingSAE; see CosineTrainingSAEConfig.
@@ -46,7 +51,9 @@ class CosineBatchTopKTrainingSAEConfig(
         return CosineJumpReLUSAEConfig
 
 
-class CosineBatchTopKTrainingSAE(CosineTrainingSAE, BatchTopKTrainingSAE):
+class CosineBatchTopKTrainingSAE(
+    WeightedLoss, AuxLoss, CosineTrainingSAE, BatchTopKTrainingSAE
+):
     """BatchTopK on the cosine score, the paper's SAE; saved as `cosine_jumprelu`."""
 
     precision_floors: ClassVar[dict[str, torch.dtype]] = {

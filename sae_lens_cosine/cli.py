@@ -9,6 +9,14 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
+from sae_lens_cosine.card import model_card
+from sae_lens_cosine.interruption import (
+    Interrupted,
+    interruptible_training,
+    resume_command,
+)
+from sae_lens_cosine.recipes import load_recipe
+
 app = typer.Typer(
     help="Cosine-scored sparse autoencoders for SAELens.",
     no_args_is_help=True,
@@ -21,19 +29,37 @@ app = typer.Typer(
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
-def train(context: typer.Context) -> None:
+def train(
+    context: typer.Context,
+    recipe: Annotated[
+        str | None, typer.Option(help="'paper', or a YAML file of a recipe.")
+    ] = None,
+) -> None:
     """Train with SAELens's own command line: all its flags, our architectures too.
 
     For example: sae-lens-cosine train --architecture cosine_batchtopk --help
+
+    A recipe sets the flags that are not given. On SIGINT or SIGTERM a complete
+    checkpoint is written at the end of the step.
     """
     # SAELens finds architectures in its registry, which the import of this package
     # has filled; from here on the process is its command line.
     module = "sae_lens.llm_sae_training_runner"
-    sys.argv = [f"{context.command_path}", *context.args]
-    with warnings.catch_warnings():
-        # runpy points out that the module is imported already, which is harmless.
-        warnings.filterwarnings("ignore", f".*{module}.*", RuntimeWarning)
-        runpy.run_module(module, run_name="__main__")
+    arguments = list(context.args)
+    if recipe is not None:
+        arguments = load_recipe(recipe).arguments(arguments)
+    sys.argv = [f"{context.command_path}", *arguments]
+    try:
+        with warnings.catch_warnings(), interruptible_training():
+            # runpy points out that the module is imported already, which is harmless.
+            warnings.filterwarnings("ignore", f".*{module}.*", RuntimeWarning)
+            runpy.run_module(module, run_name="__main__")
+    except Interrupted as interrupted:
+        typer.echo(f"Interrupted by {interrupted}.", err=True)
+        if interrupted.checkpoint is not None:
+            command = resume_command(arguments, interrupted.checkpoint)
+            typer.echo(f"Go on with: {command}", err=True)
+        raise typer.Exit(128 + interrupted.signal_number) from None
 
 
 @app.command()
@@ -67,6 +93,18 @@ def demo(
     console = Console()
     console.print(terminal_table(results.model_dump(mode="json")))
     console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
+
+
+@app.command()
+def card(
+    repo_id: Annotated[str, typer.Argument(help="Owner and name on the Hub.")],
+    saes: Annotated[list[Path], typer.Argument(help="Folders of inference SAEs.")],
+) -> None:
+    """Print a model card for SAEs that are loaded under their folders' names.
+
+    For example: sae-lens-cosine card me/my-saes output/layer_15 > README.md
+    """
+    typer.echo(model_card(repo_id, {path.name: path for path in saes}), nl=False)
 
 
 def main() -> None:

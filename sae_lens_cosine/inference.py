@@ -10,6 +10,7 @@ from sae_lens.saes.sae import SAEConfig
 from torch import nn
 from typing_extensions import override
 
+from sae_lens_cosine.format_version import Versioned
 from sae_lens_cosine.score import cosine_score
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.validation import check_choice, check_normalization
@@ -19,7 +20,7 @@ EXPONENT_MODES: tuple[ExponentMode, ...] = ("global", "per_feature")
 
 
 @dataclass
-class CosineSAEConfig(SAEConfig, ABC):
+class CosineSAEConfig(Versioned, SAEConfig, ABC):
     """
     Configuration shared by the inference SAEs with a cosine score.
 

@@ -4,14 +4,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from sae_lens import registry
-from sae_lens.saes.sae import SAE, SAEConfig
+from sae_lens.saes.sae import SAE, SAEConfig, TrainingSAE, TrainingSAEConfig
 from typing_extensions import override
 
+from sae_lens_cosine.abstopk_sae import (
+    CosineAbsTopKSAE,
+    CosineAbsTopKSAEConfig,
+    CosineAbsTopKTrainingSAE,
+    CosineAbsTopKTrainingSAEConfig,
+)
 from sae_lens_cosine.batchtopk_sae import (
     CosineBatchTopKTrainingSAE,
     CosineBatchTopKTrainingSAEConfig,
 )
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAE, CosineJumpReLUSAEConfig
+from sae_lens_cosine.jumprelu_training_sae import (
+    CosineJumpReLUTrainingSAE,
+    CosineJumpReLUTrainingSAEConfig,
+)
+from sae_lens_cosine.matryoshka_batchtopk_sae import (
+    CosineMatryoshkaBatchTopKTrainingSAE,
+    CosineMatryoshkaBatchTopKTrainingSAEConfig,
+)
+from sae_lens_cosine.published import register_release
+from sae_lens_cosine.reweighted_batchtopk_sae import (
+    ReweightedBatchTopKTrainingSAE,
+    ReweightedBatchTopKTrainingSAEConfig,
+)
 from sae_lens_cosine.sink_batchtopk_sae import (
     SinkBatchTopKTrainingSAE,
     SinkBatchTopKTrainingSAEConfig,
@@ -50,18 +69,31 @@ class TrainingOnlySAEConfig(SAEConfig):
 INFERENCE_CLASSES: dict[str, tuple[type[SAE[Any]], type[SAEConfig]]] = {
     "cosine_jumprelu": (CosineJumpReLUSAE, CosineJumpReLUSAEConfig),
     "cosine_topk": (CosineTopKSAE, CosineTopKSAEConfig),
+    "cosine_abstopk": (CosineAbsTopKSAE, CosineAbsTopKSAEConfig),
     "cosine_batchtopk": (SAE, TrainingOnlySAEConfig),
     "sink_batchtopk": (SAE, TrainingOnlySAEConfig),
+    "cosine_matryoshka_batchtopk": (SAE, TrainingOnlySAEConfig),
+    "reweighted_batchtopk": (SAE, TrainingOnlySAEConfig),
 }
-TRAINING_CLASSES = {
+TRAINING_CLASSES: dict[str, tuple[type[TrainingSAE[Any]], type[TrainingSAEConfig]]] = {
     "cosine_batchtopk": (CosineBatchTopKTrainingSAE, CosineBatchTopKTrainingSAEConfig),
     "cosine_topk": (CosineTopKTrainingSAE, CosineTopKTrainingSAEConfig),
     "sink_batchtopk": (SinkBatchTopKTrainingSAE, SinkBatchTopKTrainingSAEConfig),
+    "cosine_abstopk": (CosineAbsTopKTrainingSAE, CosineAbsTopKTrainingSAEConfig),
+    "cosine_jumprelu": (CosineJumpReLUTrainingSAE, CosineJumpReLUTrainingSAEConfig),
+    "cosine_matryoshka_batchtopk": (
+        CosineMatryoshkaBatchTopKTrainingSAE,
+        CosineMatryoshkaBatchTopKTrainingSAEConfig,
+    ),
+    "reweighted_batchtopk": (
+        ReweightedBatchTopKTrainingSAE,
+        ReweightedBatchTopKTrainingSAEConfig,
+    ),
 }
 
 
 def register() -> None:
-    """Register every architecture; calling it again changes nothing.
+    """Register every architecture and release; calling it again changes nothing.
 
     Raises:
         ValueError: if another package holds one of the names; nothing is registered
@@ -86,3 +118,4 @@ def register() -> None:
     for name, classes in TRAINING_CLASSES.items():
         if name not in registry.SAE_TRAINING_CLASS_REGISTRY:
             registry.register_sae_training_class(name, *classes)
+    register_release()

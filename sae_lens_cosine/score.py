@@ -48,9 +48,11 @@ def cosine_score(
 def unit(weights: torch.Tensor, dim: int) -> torch.Tensor:
     """Weights with unit norm along ``dim``, in at least float32; zeros stay zeros.
 
+    Zeros have gradient 0: a large one would take the whole of a clipped step.
     Unit encoder directions are load-bearing: without them 91-95% of the features
     died in the paper's runs.
     """
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
     norm = torch.linalg.vector_norm(weights, dim=dim, keepdim=True)
-    return weights / norm.clamp(min=torch.finfo(weights.dtype).tiny ** 0.5)
+    is_zero = norm <= torch.finfo(weights.dtype).tiny ** 0.5
+    return weights / norm.masked_fill(is_zero, torch.inf)

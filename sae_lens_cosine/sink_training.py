@@ -15,6 +15,7 @@ from sae_lens.saes.sae import (
 from torch import nn
 from typing_extensions import override
 
+from sae_lens_cosine.format_version import Versioned
 from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier, row_norms
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.validation import check_activations
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(kw_only=True)
-class SinkTrainingSAEConfig(TrainingSAEConfig, ABC):
+class SinkTrainingSAEConfig(Versioned, TrainingSAEConfig, ABC):
     """
     Configuration of how training treats tokens of outlying norm.
 

@@ -11,7 +11,9 @@ from sae_lens.saes.topk_sae import (
 )
 from typing_extensions import override
 
+from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
 from sae_lens_cosine.inference import CosineSAE, CosineSAEConfig
+from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
 from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
 from sae_lens_cosine.validation import check_k
 
@@ -58,7 +60,9 @@ class CosineTopKSAE(CosineSAE, TopKSAE):
 
 
 @dataclass(kw_only=True)
-class CosineTopKTrainingSAEConfig(CosineTrainingSAEConfig, TopKTrainingSAEConfig):
+class CosineTopKTrainingSAEConfig(
+    CosineTrainingSAEConfig, AuxLossConfig, WeightedLossConfig, TopKTrainingSAEConfig
+):
     """
     Configuration for training a CosineTopKTrainingSAE; see CosineTrainingSAEConfig.
 
@@ -82,7 +86,7 @@ class CosineTopKTrainingSAEConfig(CosineTrainingSAEConfig, TopKTrainingSAEConfig
         return "cosine_topk"
 
 
-class CosineTopKTrainingSAE(CosineTrainingSAE, TopKTrainingSAE):
+class CosineTopKTrainingSAE(WeightedLoss, AuxLoss, CosineTrainingSAE, TopKTrainingSAE):
     """Per-token TopK on the cosine score; saved as `cosine_topk`."""
 
     cfg: CosineTopKTrainingSAEConfig  # type: ignore[assignment]

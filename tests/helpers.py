@@ -6,15 +6,32 @@ import torch
 from sae_lens import TrainingSAE, TrainingSAEConfig
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 
+import sae_lens_cosine  # noqa: F401  (registers the architectures)
+
 D_IN, D_SAE, K = 8, 24, 3
-TRAINING_ARCHITECTURES = ("cosine_batchtopk", "cosine_topk")
+# Every training architecture with the cosine score, and what it needs to be told.
+SELECTORS: dict[str, dict[str, Any]] = {
+    "cosine_batchtopk": {"k": K},
+    "cosine_topk": {"k": K},
+    "cosine_abstopk": {"k": K},
+    "cosine_matryoshka_batchtopk": {"k": K, "matryoshka_widths": [6, 12, 24]},
+    "cosine_jumprelu": {
+        "jumprelu_sparsity_loss_mode": "quadratic",
+        "target_l0": 3.0,
+        "jumprelu_init_threshold": 1.0,
+        "jumprelu_bandwidth": 1.0,
+    },
+}
+TRAINING_ARCHITECTURES = tuple(SELECTORS)
+TOPK_ARCHITECTURES = tuple(name for name in SELECTORS if "k" in SELECTORS[name])
 EXPONENT_MODES = ("global", "per_feature")
 
 
 def training_sae(architecture: str = "cosine_batchtopk", **cfg: Any) -> TrainingSAE:
     """An SAE by name, as SAELens builds it from a config file."""
     torch.manual_seed(0)
-    fields = {"architecture": architecture, "d_in": D_IN, "d_sae": D_SAE, "k": K}
+    selector = SELECTORS.get(architecture, {"k": K})
+    fields = {"architecture": architecture, "d_in": D_IN, "d_sae": D_SAE, **selector}
     return TrainingSAE.from_dict(TrainingSAEConfig.from_dict(fields | cfg).to_dict())
 
 
@@ -32,7 +49,7 @@ def step(
     return sae.training_forward_pass(
         TrainStepInput(
             sae_in=x,
-            coefficients={},
+            coefficients={"l0": 1.0},
             dead_neuron_mask=dead,
             n_training_steps=0,
             is_logging_step=False,

@@ -5,7 +5,14 @@ import json
 
 import pytest
 import torch
-from helpers import D_IN, EXPONENT_MODES, K, step, training_sae
+from helpers import (
+    D_IN,
+    EXPONENT_MODES,
+    TRAINING_ARCHITECTURES,
+    K,
+    step,
+    training_sae,
+)
 from sae_lens import SAE, TrainingSAE
 
 from sae_lens_cosine.sink_estimation import MAX_BATCHES
@@ -14,11 +21,11 @@ D_SAE = 40
 DIRECTIONS = torch.linalg.qr(
     torch.randn(D_IN, 2, generator=torch.Generator().manual_seed(8))
 )[0].T
-ARCHITECTURES = ("cosine_batchtopk", "cosine_topk", "sink_batchtopk")
+ARCHITECTURES = (*TRAINING_ARCHITECTURES, "sink_batchtopk")
 EVERY = pytest.mark.parametrize(
     ("architecture", "mode"),
     [
-        *((a, m) for a in ("cosine_batchtopk", "cosine_topk") for m in EXPONENT_MODES),
+        *((a, m) for a in TRAINING_ARCHITECTURES for m in EXPONENT_MODES),
         ("sink_batchtopk", None),
     ],
 )
@@ -74,11 +81,17 @@ def test_reserved_latents_do_not_compete(architecture, mode):
     sae = train(make(architecture, mode))
     output = step(sae, batch(99))
     ordinary = output.feature_acts[:, : D_SAE - 4]
-    assert (ordinary > 0).sum() == 120 * K
     metric = output.metrics["l0_without_sink_latents"]
     assert callable(metric)
+    if architecture == "cosine_jumprelu":  # has no k, and counts only the ordinary
+        l0 = ordinary.count_nonzero(dim=1).float()
+        assert metric() == l0.mean()
+        expected = (2 / 3 * (l0 - 3) ** 2).mean()
+        torch.testing.assert_close(output.losses["l0_loss"], expected)
+        return
+    assert (ordinary != 0).sum() == 120 * K
     assert metric() == K
-    if architecture != "cosine_topk":
+    if "batchtopk" in architecture:
         assert sae.topk_threshold <= ordinary[ordinary > 0].max()
         assert sae.topk_threshold > 0.01  # SAELens starts its average at zero
 
