@@ -75,10 +75,22 @@ class CosineSAE(SinkLatents, ABC):
         x_c, sink_pre = self.read(x)
         hidden_pre = cosine_score(x_c, self.W_enc, self.exponent, self.b_enc)
         if sink_pre is not None:
+            n_reserved = sink_pre.shape[-1]
             # Columns +-v_j: their norm is what folds have made of the unit scale.
-            columns = self.W_enc[:, -sink_pre.shape[-1] :]
+            columns = self.W_enc[:, -n_reserved:]
             sink_pre = sink_pre * columns.norm(dim=0, dtype=sink_pre.dtype)
-        return self.hook_sae_acts_pre(self.reserve(hidden_pre, sink_pre))
+            hidden_pre = torch.cat(
+                [hidden_pre[..., :-n_reserved], sink_pre.to(hidden_pre.dtype)], dim=-1
+            )
+        return self.hook_sae_acts_pre(hidden_pre)
+
+    def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:
+        """Selector on the ordinary latents, with which reserved ones do not compete."""
+        n_reserved = len(self.sink_latents)
+        if n_reserved == 0:
+            return self.activation_fn(hidden_pre)
+        ordinary = self.activation_fn(hidden_pre[..., :-n_reserved])
+        return torch.cat([ordinary, hidden_pre[..., -n_reserved:].relu()], dim=-1)
 
     @override
     @torch.no_grad()

@@ -76,20 +76,21 @@ class CosineJumpReLUTrainingSAE(WeightedLoss, CosineTrainingSAE, JumpReLUTrainin
     cfg: CosineJumpReLUTrainingSAEConfig  # type: ignore[assignment]
 
     @override
-    def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:
+    def activate(
+        self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
+    ) -> torch.Tensor:
         """Scores above their thresholds; latents reserved for sinks have none."""
-        reserved = self.sink_latents
-        threshold = self.threshold.to(hidden_pre.dtype)
         acts: torch.Tensor = JumpReLU.apply(  # type: ignore[assignment]
             hidden_pre,
-            threshold,
+            self.threshold.to(hidden_pre.dtype),
             self.bandwidth,
             self.cfg.jumprelu_ste_to_input,
         )
-        if not reserved:
+        if sink_pre is None:
             return acts
-        ordinary = acts[..., : reserved[0]]
-        return torch.cat([ordinary, hidden_pre[..., reserved].relu()], dim=-1)
+        # Cut off rather than written over: a gradient there would move thresholds.
+        ordinary = acts[..., : -sink_pre.shape[-1]]
+        return torch.cat([ordinary, sink_pre.relu().to(acts.dtype)], dim=-1)
 
     @override
     def calculate_aux_loss(

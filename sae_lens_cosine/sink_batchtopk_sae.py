@@ -65,16 +65,19 @@ class SinkBatchTopKTrainingSAE(SinkTrainingSAE, BatchTopKTrainingSAE):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """``feature_acts`` and ``hidden_pre``, both ``[..., d_sae]``.
 
+        ``hidden_pre`` is 0 for latents reserved for sinks.
+
         Raises:
             ValueError: on a wrong width, or on NaN or infinite rows.
         """
         x_c, sink_pre = self.read(x)
-        hidden_pre = x_c @ self.W_enc + self.b_enc
-        hidden_pre = self.hook_sae_acts_pre(self.reserve(hidden_pre, sink_pre))
+        hidden_pre = self.hook_sae_acts_pre(x_c @ self.W_enc + self.b_enc)
         if self.cfg.rescale_acts_by_decoder_norm:
-            W_dec = self.decoder_rows(self.W_dec)
-            hidden_pre = hidden_pre * W_dec.norm(dim=-1)
-        return self.hook_sae_acts_post(self.select(hidden_pre)), hidden_pre
+            hidden_pre = hidden_pre * (self.W_dec.norm(dim=-1) * self.competes)
+        elif sink_pre is not None:
+            hidden_pre = hidden_pre * self.competes
+        acts = self.activate(hidden_pre, sink_pre)
+        return self.hook_sae_acts_post(acts), hidden_pre
 
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:

@@ -105,26 +105,6 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
             remainder = wide - 0.5 * coefficients @ signed
         return remainder.to(x_c.dtype), coefficients
 
-    def reserve(
-        self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
-    ) -> torch.Tensor:
-        """Put the reserved latents' pre-activations at the end of ``hidden_pre``."""
-        if sink_pre is None:
-            return hidden_pre
-        ordinary = hidden_pre[..., : -sink_pre.shape[-1]]
-        return torch.cat([ordinary, sink_pre.to(hidden_pre.dtype)], dim=-1)
-
-    def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:
-        """Selector on the ordinary latents, where reserved ones do not compete."""
-        n_reserved = 2 * self._n_sink_directions
-        if n_reserved == 0:
-            return self.activation_fn(hidden_pre)
-        ordinary = self.activation_fn(hidden_pre[..., :-n_reserved])
-        reserved = hidden_pre[..., -n_reserved:].relu()
-        if ordinary.is_sparse:
-            reserved = reserved.to_sparse()
-        return torch.cat([ordinary, reserved], dim=-1)
-
     @override
     @torch.no_grad()
     def fold_activation_norm_scaling_factor(self, scaling_factor: float) -> None:

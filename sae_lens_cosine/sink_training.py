@@ -184,6 +184,37 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         self.sink_directions[: len(directions)] = directions
         self.sink_limit.fill_(limit)
 
+    @property
+    def competes(self) -> torch.Tensor | float:
+        """1 for ordinary latents and 0 for reserved ones, ``[d_sae]``; or just 1.
+
+        Multiplied into the scale and bias of the score, it keeps reserved latents at
+        a score of 0, which no selector prefers, at no cost in batch-sized tensors.
+        """
+        n_reserved = len(self.sink_latents)
+        if n_reserved == 0:
+            return 1.0
+        mask = torch.ones(self.cfg.d_sae, device=self.W_enc.device)
+        mask[-n_reserved:] = 0
+        return mask
+
+    def activate(
+        self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The selector's activations, with the sinks' in the reserved latents.
+
+        Those are written in place: a batch of activations is too large to copy.
+        """
+        acts = self.activation_fn(hidden_pre)
+        if sink_pre is None:
+            return acts
+        reserved = sink_pre.relu().to(acts.dtype)
+        if acts.is_sparse:
+            n_ordinary = self.cfg.d_sae - reserved.shape[-1]
+            return acts + torch.nn.functional.pad(reserved, (n_ordinary, 0)).to_sparse()
+        acts[..., -reserved.shape[-1] :] = reserved
+        return acts
+
     def decoder_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """``rows``, ``[d_sae, d_in]``, with the sinks' directions at the end.
 

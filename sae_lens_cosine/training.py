@@ -139,8 +139,12 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
 
     @property
     def scaled_W_enc(self) -> torch.Tensor:
-        """``[d_in, d_sae]`` with columns ``exp(b_i) u_i``, in the dtype of ``W_enc``."""
-        return (unit(self.W_enc, dim=0) * self.log_scale.exp()).to(self.W_enc.dtype)
+        """``[d_in, d_sae]`` with columns ``exp(b_i) u_i``, in the dtype of ``W_enc``.
+
+        Columns of latents reserved for sinks are zero.
+        """
+        scale = self.log_scale.exp() * self.competes
+        return (unit(self.W_enc, dim=0) * scale).to(self.W_enc.dtype)
 
     @override
     def encode_with_hidden_pre(
@@ -148,13 +152,17 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """``feature_acts`` and ``hidden_pre``, both ``[..., d_sae]``.
 
+        ``hidden_pre`` is 0 for latents reserved for sinks.
+
         Raises:
             ValueError: on a wrong width, or on NaN or infinite rows.
         """
         x_c, sink_pre = self.read(x)
-        hidden_pre = cosine_score(x_c, self.scaled_W_enc, self.exponent, self.b_enc)
-        hidden_pre = self.hook_sae_acts_pre(self.reserve(hidden_pre, sink_pre))
-        return self.hook_sae_acts_post(self.select(hidden_pre)), hidden_pre
+        b_enc = self.b_enc * self.competes
+        hidden_pre = cosine_score(x_c, self.scaled_W_enc, self.exponent, b_enc)
+        hidden_pre = self.hook_sae_acts_pre(hidden_pre)
+        acts = self.activate(hidden_pre, sink_pre)
+        return self.hook_sae_acts_post(acts), hidden_pre
 
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
