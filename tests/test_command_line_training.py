@@ -84,7 +84,8 @@ def interrupted(model: Path, text: Path, folder: Path, number: int) -> Path:
 
 
 def run(*command: str) -> None:
-    run(*command)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_ctrl_c_writes_a_complete_checkpoint(tmp_path, local_model_and_text):
