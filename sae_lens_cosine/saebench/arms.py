@@ -102,11 +102,13 @@ class ArmProber:
     def probe(self, arm: Arm, bar: "tqdm[Any]") -> dict[SinkMasking, Probed]:
         """Results of one SAE by masking, read where they exist and else computed."""
         content = fingerprint(fingerprint_sae(arm.sae), arm.left_out)
-        keys = {
+        keys: dict[SinkMasking, str] = {
             masking: self._key(content, arm.hook, masking) for masking in self.maskings
         }
-        probed = {m: self._read(arm.name, key) for m, key in keys.items()}
-        missing = [masking for masking, found in probed.items() if found is None]
+        probed: dict[SinkMasking, Probed | None] = {
+            m: self._read(arm.name, key) for m, key in keys.items()
+        }
+        missing: list[SinkMasking] = [m for m in self.maskings if probed[m] is None]
         if missing:
             computed = self._compute(arm, {m: keys[m] for m in missing}, bar)
             for masking, result in computed.items():

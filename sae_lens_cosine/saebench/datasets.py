@@ -4,8 +4,9 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import datasets as hugging_face
 import pandas as pd
@@ -54,7 +55,7 @@ SUITES = {"saebench": SAEBENCH_TASKS, "offline": OFFLINE_TASKS}
 _READERS = {
     ".csv": pd.read_csv,
     ".parquet": pd.read_parquet,
-    ".jsonl": lambda path: pd.read_json(path, lines=True, dtype=False),
+    ".jsonl": partial(pd.read_json, lines=True),
 }
 
 
@@ -81,8 +82,7 @@ def load_datasets(
         ValueError: for no data set, an unknown name, two data sets of one name, a
             file without the columns, fewer than two classes, or empty ones.
     """
-    if not isinstance(sources, list | tuple):
-        sources = [sources]
+    listed = sources if isinstance(sources, list | tuple) else [sources]
     if min(train_rows, test_rows) < 2:
         raise ValueError(
             f"train_rows={train_rows} and test_rows={test_rows} must be at least 2: "
@@ -90,7 +90,7 @@ def load_datasets(
         )
     size = Size(train_rows // 2, test_rows // 2)
     loaded: list[LabelledTexts] = []
-    for source in sources:
+    for source in listed:
         for item in (
             SUITES.get(source, [source]) if isinstance(source, str) else [source]
         ):
@@ -113,7 +113,7 @@ def load_datasets(
     return loaded
 
 
-def _load(source: DatasetSource, size: Size, seed: int) -> LabelledTexts | None:
+def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
     """None for the one task whose texts may not be installed."""
     if isinstance(source, LabelledTexts):
         return source
@@ -121,6 +121,11 @@ def _load(source: DatasetSource, size: Size, seed: int) -> LabelledTexts | None:
         return _from_table(source, size, seed)
     if isinstance(source, hugging_face.Dataset):
         return _from_table(TextTable(source, name="dataset"), size, seed)
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(
+            f"A {type(source).__name__} is no data set: pass a name, a file, a "
+            "datasets.Dataset (one split), a TextTable, or LabelledTexts."
+        )
     name = os.fspath(source)
     if name in SAEBENCH_TASKS:
         return _from_hub(name, size, seed)
@@ -172,7 +177,8 @@ def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
         name = name or path.stem
         frame = _READERS[path.suffix](path)
     else:
-        frame = source if isinstance(source, pd.DataFrame) else source.to_pandas()
+        is_frame = isinstance(source, pd.DataFrame)
+        frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())
     for column in (table.text, table.label):
         if column not in frame:
             raise ValueError(
