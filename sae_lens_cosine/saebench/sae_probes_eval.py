@@ -81,8 +81,7 @@ def run_sae_probes(
         llm_baseline: whether to probe the model's activations as well.
         seed: of rows and probes.
         llm_batch_size: prompts in one forward pass.
-        artifacts_dir: cache of activations and single results;
-            ``<output>/activations`` by default.
+        artifacts_dir: cache of activations; ``<output>/activations`` by default.
         force: compute again what exists, activations apart.
         show_progress: whether to draw a bar over data sets.
 
@@ -134,7 +133,6 @@ def run_sae_probes(
                     reg_type=reg_type,
                     ks=list(ks),
                     binarize=binarize,
-                    # Single results are kept only until this SAE is done.
                     model_cache_path=str(cache),
                     include_llm_baseline=llm_baseline,
                 )
@@ -193,6 +191,7 @@ def _run(
 ) -> SparseProbingSaeProbesEvalOutput:
     """SAEBench's ``run_eval`` in an empty folder, with our key as the SAE's id."""
     with tempfile.TemporaryDirectory() as scratch, quiet():
+        # Single results are kept only until this SAE is done.
         config.results_path = scratch
         if config.binarize:
             _binarized_under_both_names(config, sae, device, Path(scratch))
