@@ -107,6 +107,64 @@ def card(
     typer.echo(model_card(repo_id, {path.name: path for path in saes}), nl=False)
 
 
+@app.command()
+def probe(
+    sae: Annotated[
+        list[str],
+        typer.Option(help="Folder of an SAE, NAME=FOLDER, or RELEASE:SAE_ID; repeat."),
+    ],
+    model: Annotated[str, typer.Option(help="'demo', a folder, or a model's name.")],
+    out: Annotated[Path, typer.Option(help="Folder for results and activations.")],
+    suite: Annotated[
+        str | None, typer.Option(help="'offline', or 'saebench' (from the hub).")
+    ] = None,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option(help="A data set by name, or a CSV, Parquet, JSONL file; repeat."),
+    ] = None,
+    mask_sinks: Annotated[
+        str, typer.Option(help="Tokens to leave out: none, norm or first_token.")
+    ] = "none",
+    include_sink_latents: Annotated[
+        bool, typer.Option("--include-sink-latents", help="As candidates of probes.")
+    ] = False,
+    probe_seeds: Annotated[int, typer.Option(help="Repeats of the probes.")] = 1,
+    ks: Annotated[str, typer.Option(help="Latents a probe may use.")] = "1,2,5",
+    train_rows: Annotated[int, typer.Option(help="Of each task.")] = 4000,
+    test_rows: Annotated[int, typer.Option(help="Of each task.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of rows and probes.")] = 42,
+    text_column: Annotated[str, typer.Option(help="In files.")] = "text",
+    label_column: Annotated[str, typer.Option(help="In files.")] = "label",
+    activations: Annotated[
+        Path | None, typer.Option(help="Cache; <out>/activations by default.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compute existing results again.")
+    ] = False,
+) -> None:
+    """Sparse probing of SAEs with SAEBench's own code, offline or on its data."""
+    from sae_lens_cosine.saebench import command
+
+    command.probe(
+        saes=sae,
+        model=model,
+        suite=suite,
+        datasets=dataset or [],
+        out=out,
+        mask_sinks=mask_sinks,  # type: ignore[arg-type] # checked where it is used
+        include_sink_latents=include_sink_latents,
+        probe_seeds=probe_seeds,
+        ks=ks,
+        train_rows=train_rows,
+        test_rows=test_rows,
+        seed=seed,
+        text_column=text_column,
+        label_column=label_column,
+        activations=activations,
+        force=force,
+    )
+
+
 def main() -> None:
     """Run the command line; bad input ends with one line and exit code 2."""
     try:
@@ -115,7 +173,7 @@ def main() -> None:
         for problem in error.errors():
             name = "-".join(str(part) for part in problem["loc"]).replace("_", "-")
             _refuse(f"--{name}={problem['input']}: {problem['msg']}")
-    except (ImportError, ValueError, FileExistsError) as error:
+    except (ImportError, TypeError, ValueError, FileExistsError) as error:
         _refuse(str(error))
     except KeyboardInterrupt:
         _refuse("interrupted; the same command goes on from what was finished.")

@@ -1,7 +1,7 @@
 """Labelled text for probing: one data set, its classes, train and test rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,10 @@ class LabelledTexts:
 
     test: Mapping[str, Sequence[str]]
     """Class label -> texts on which their accuracy is measured."""
+
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """What was left out when the data set was made (duplicates, for example), counted.
+    Results repeat it."""
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -22,10 +22,8 @@ from pathlib import Path
 import torch
 import transformers
 from sae_lens import HookedSAETransformer
-from transformer_lens.loading_from_pretrained import (
-    get_pretrained_model_config,
-    get_pretrained_state_dict,
-)
+
+from sae_lens_cosine.local_model import load_local_model
 
 logger = logging.getLogger(__name__)
 
@@ -74,33 +72,8 @@ def load_demo_model(device: str = "cpu") -> HookedSAETransformer:
         ImportError: the package `gguf` is missing.
         RuntimeError: the model file cannot be downloaded or is not the expected one.
     """
-    folder = _dequantised_dir()
-    hf_model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True
-    )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        folder, local_files_only=True
-    )
-    with tempfile.TemporaryDirectory() as neutral:
-        # transformer-lens guesses the architecture from words anywhere in the path
-        # ("llama", "gemma") before it opens config.json; a user's folders may hold them.
-        hf_model.config.save_pretrained(neutral)
-        cfg = get_pretrained_model_config(
-            neutral, device=device, default_prepend_bos=False
-        )
-    cfg.model_name = DEMO_MODEL_NAME.split("/")[-1]
-    cfg.tokenizer_name = str(folder)
-
-    model = HookedSAETransformer(cfg, tokenizer, move_to_device=False)
-    # `load_and_process_state_dict` with every switch off does the same, but walks all
-    # modules once per key.
-    state = get_pretrained_state_dict(str(folder), cfg, hf_model)
-    model.load_state_dict(model.fill_missing_keys(state))
-    # The constructor swaps in a tokenizer that prepends BOS; the model's own does not.
-    model.tokenizer = tokenizer
-    model.cfg.tokenizer_prepends_bos = False
-    model.move_model_modules_to_device()
-    return model.eval()
+    name = DEMO_MODEL_NAME.split("/")[-1]
+    return load_local_model(_dequantised_dir(), name=name, device=device)
 
 
 def _cache_dir() -> Path:

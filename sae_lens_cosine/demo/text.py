@@ -163,7 +163,7 @@ def probing_task(
         raise ValueError(f"no task {name!r}; there are {', '.join(PROBING_TASKS)}")
     if train_per_class < 1 or test_per_class < 1:
         raise ValueError("train_per_class and test_per_class must be at least 1")
-    texts = _distinct_texts(PROBING_TASKS[name])
+    texts, _ = distinct_texts(PROBING_TASKS[name])
     counts = {label: len(rows) for label, rows in texts.items()}
     if min(counts.values()) < train_per_class + test_per_class:
         raise ValueError(
@@ -179,19 +179,42 @@ def probing_task(
     return LabelledTexts(name, train, test)
 
 
-def _distinct_texts(task: ProbingTask) -> dict[str, list[str]]:
-    """Class name: its texts of the probing part; texts of two classes are left out."""
+def distinct_texts(task: ProbingTask) -> tuple[dict[str, list[str]], dict[str, int]]:
+    """Texts of the probing part by class, and how many were left out for what reason.
+
+    A text that occurs again counts once; one that occurs in two classes not at all.
+    """
     found: dict[str, dict[bytes, str]] = {}
+    n_texts = 0
     for label, (data_set, target) in task.classes.items():
-        path = _data_dir() / f"{data_set}.csv.zst"
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        frame = read_data_set(data_set)
         texts = frame["prompt"][frame["target"] == target]
-        found[label] = {_key(t): t for t in texts if text_part(t) == "probing"}
+        texts = [text for text in texts if text_part(text) == "probing"]
+        n_texts += len(texts)
+        found[label] = {_key(text): text for text in texts}
     labels = Counter(key for rows in found.values() for key in rows)
-    return {
+    distinct = {
         label: [text for key, text in rows.items() if labels[key] == 1]
         for label, rows in found.items()
     }
+    in_two = sum(count for count in labels.values() if count > 1)
+    return distinct, {
+        "duplicates": n_texts - labels.total(),
+        "texts in two classes": in_two,
+    }
+
+
+def read_data_set(name: str) -> pd.DataFrame:
+    """One file of `sae-probes`, with the columns `prompt` and `target` as text."""
+    path = _data_dir() / f"{name}.csv.zst"
+    return pd.read_csv(path, dtype=str, keep_default_na=False)
+
+
+def data_set_names() -> list[str]:
+    """The labelled data sets of `sae-probes`."""
+    return sorted(
+        path.name.removesuffix(".csv.zst") for path in _data_dir().glob("*.zst")
+    )
 
 
 def _mixed_rows(part: Part, min_tokens: int, seed: int) -> Dataset:

@@ -11,6 +11,8 @@ if find_spec("sae_bench") is None:
         'with: pip install "sae-lens-cosine[saebench]"'
     )
 
+from sae_lens_cosine.saebench.datasets import TextTable, load_datasets
 from sae_lens_cosine.saebench.probing import run_sparse_probing
+from sae_lens_cosine.saebench.summary import ProbingReport
 
-__all__ = ["run_sparse_probing"]
+__all__ = ["ProbingReport", "TextTable", "load_datasets", "run_sparse_probing"]

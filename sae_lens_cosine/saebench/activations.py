@@ -1,9 +1,8 @@
-"""The activation files that SAEBench's sparse probing reads instead of its hub data.
+"""Activations of labelled prompts at one hook: computed once, kept on disk for all SAEs.
 
-``run_eval_single_dataset`` looks for ``<folder>/<dataset>_activations.pt`` and, if it
-exists, takes everything from it: ``train`` and ``test`` (class label -> activations
-``[prompts, context, d_model]``, rows of BOS, PAD and EOS tokens zeroed) and
-``llm_results``. Writing that file is how any text and any model reach SAEBench's code.
+Tokenization, masking and the forward pass are SAEBench's. Only the layout is ours:
+SAEBench keeps ``[prompts, context, d_model]`` with rows of zeros for BOS, PAD and EOS
+tokens; here they are left out, and put back batch by batch when an SAE reads them.
 """
 
 import contextlib
@@ -16,7 +15,6 @@ from typing import Any
 import torch
 from sae_bench.sae_bench_utils import activation_collection, dataset_utils
 from tqdm.auto import tqdm
-from transformer_lens import HookedTransformer
 
 from sae_lens_cosine.labelled_texts import LabelledTexts, check_class_sizes
 from sae_lens_cosine.saebench.files import write_atomically
@@ -24,8 +22,8 @@ from sae_lens_cosine.saebench.fingerprint import fingerprint, fingerprint_model
 from sae_lens_cosine.saebench.handover import Hook
 from sae_lens_cosine.validation import check_activations
 
-TokensByLabel = dict[str, torch.Tensor]
-"""Class label -> token ids ``[prompts, context]``."""
+Rows = dict[str, dict[str, torch.Tensor]]
+"""Split (``train``, ``test``) -> class label -> numbers of its prompts."""
 
 
 @dataclass(frozen=True)
@@ -33,21 +31,20 @@ class TokenizedTexts:
     """A data set as SAEBench tokenizes it: truncated and padded to one length."""
 
     name: str
-    splits: dict[str, TokensByLabel]
-    """``"train"`` and ``"test"``."""
+    ids: torch.Tensor
+    """``[prompts, context]``, classes one after another, train before test."""
+    real: torch.Tensor
+    """Like ``ids``: whether a token is none of BOS, PAD and EOS."""
+    rows: Rows
+    dropped: dict[str, int]
+    """What was removed on the way, with counts: texts that could not be used."""
 
-    @property
-    def rows_per_task(self) -> dict[str, int]:
-        """Split -> rows of its largest one-against-rest task (half of them positive)."""
-        return {
-            split: 2 * max(len(tokens) for tokens in by_label.values())
-            for split, by_label in self.splits.items()
-        }
+    def rows_per_task(self, split: str) -> int:
+        """Rows of the largest one-against-rest task (half of them positive)."""
+        return 2 * max(len(prompts) for prompts in self.rows[split].values())
 
 
-def tokenize(
-    dataset: LabelledTexts, model: HookedTransformer, context_size: int
-) -> TokenizedTexts:
+def tokenize(dataset: LabelledTexts, model: Any, context_size: int) -> TokenizedTexts:
     """Tokenize with SAEBench's own function, without prompts it could not pool.
 
     A prompt of nothing but BOS, PAD and EOS tokens has no token left to average over
@@ -57,34 +54,97 @@ def tokenize(
     Raises:
         ValueError: if nothing is left of a class.
     """
-    splits: dict[str, TokensByLabel] = {}
+    parts: list[torch.Tensor] = []
+    rows: Rows = {}
+    dropped = dict(dataset.dropped)
     for split, texts in (("train", dataset.train), ("test", dataset.test)):
         # Its progress bars go to standard error, two for every data set.
         with contextlib.redirect_stderr(io.StringIO()):
             tokenized = dataset_utils.tokenize_data_dictionary(
-                {label: list(rows) for label, rows in texts.items()},
-                model.tokenizer,  # type: ignore[arg-type]
+                {label: list(prompts) for label, prompts in texts.items()},
+                model.tokenizer,
                 context_size,
                 str(model.cfg.device),
             )
-        all_tokens = {label: t["input_ids"] for label, t in tokenized.items()}
-        tokens = {
-            label: ids[_real_tokens(ids, model).any(dim=1)]
-            for label, ids in all_tokens.items()
-        }
-        dropped = sum(map(len, all_tokens.values())) - sum(map(len, tokens.values()))
-        if dropped:
-            smallest = min(map(len, tokens.values()))
-            warnings.warn(
-                f"Data set {dataset.name!r}, {split}: dropped {dropped} prompts without "
-                f"a token other than BOS, PAD and EOS; {smallest} rows a class are left.",
-                stacklevel=2,
-            )
-            tokens = {label: ids[:smallest] for label, ids in tokens.items()}
-        sizes = {label: len(ids) for label, ids in tokens.items()}
-        check_class_sizes(dataset.name, split, sizes)
-        splits[split] = tokens
-    return TokenizedTexts(dataset.name, splits)
+        rows[split] = {}
+        for label, values in tokenized.items():
+            start = sum(map(len, parts))
+            parts.append(values["input_ids"])
+            rows[split][label] = torch.arange(start, start + len(parts[-1]))
+    ids = torch.cat(parts)
+    real = activation_collection.get_bos_pad_eos_mask(ids, model.tokenizer).cpu()
+    rows, lost = poolable(dataset.name, rows, real.any(dim=1))
+    for split, count in lost.items():
+        smallest = min(map(len, rows[split].values()))
+        warnings.warn(
+            f"Data set {dataset.name!r}, {split}: dropped {count} prompts without "
+            f"a token other than BOS, PAD and EOS; {smallest} rows a class are left.",
+            stacklevel=2,
+        )
+        dropped[f"{split} prompts without a token"] = count
+    return TokenizedTexts(dataset.name, ids, real, rows, dropped)
+
+
+def poolable(
+    name: str, rows: Rows, has_tokens: torch.Tensor
+) -> tuple[Rows, dict[str, int]]:
+    """Rows that have a token to average over, and how many of each split have none.
+
+    Where a split loses a prompt, its classes are cut to the smallest.
+
+    Raises:
+        ValueError: if a class loses all its prompts.
+    """
+    kept: Rows = {}
+    lost: dict[str, int] = {}
+    for split, by_label in rows.items():
+        kept[split] = {label: p[has_tokens[p]] for label, p in by_label.items()}
+        count = sum(map(len, by_label.values())) - sum(map(len, kept[split].values()))
+        if count:
+            lost[split] = count
+            smallest = min(map(len, kept[split].values()))
+            kept[split] = {label: p[:smallest] for label, p in kept[split].items()}
+        sizes = {label: len(prompts) for label, prompts in kept[split].items()}
+        check_class_sizes(name, split, sizes)
+    return kept, lost
+
+
+@dataclass(frozen=True)
+class PromptActivations:
+    """Activations of the real tokens of all prompts, one prompt after another."""
+
+    acts: torch.Tensor
+    """``[tokens, d_model]``; may lie on disk (memory-mapped)."""
+    norms: torch.Tensor
+    """``[tokens]``, float32."""
+    real: torch.Tensor
+    """``[prompts, context]``: where the tokens belong."""
+
+    @property
+    def prompt_of_token(self) -> torch.Tensor:
+        """``[tokens]``: number of the prompt each token belongs to."""
+        return self.real.nonzero()[:, 0]
+
+    def batches(self, size: int) -> list[torch.Tensor]:
+        """Prompt numbers in batches of similar length, the shortest first."""
+        return list(self.real.sum(dim=1).argsort(stable=True).split(size))
+
+    def tokens_of(self, prompts: torch.Tensor) -> torch.Tensor:
+        """Numbers of the tokens of ``prompts``, in their order."""
+        ends = self.real.sum(dim=1).cumsum(0).tolist()
+        spans = [(ends[p - 1] if p else 0, ends[p]) for p in prompts.tolist()]
+        return torch.cat([torch.arange(start, end) for start, end in spans])
+
+    def padded(self, prompts: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """``values [tokens, ...]`` of a batch as ``[prompts, length, ...]``.
+
+        Masked positions are zeros, as SAEBench marks them; ``length`` is that of the
+        longest prompt, since positions that are masked in all add nothing to a mean.
+        """
+        real = self.real[prompts][:, : _used_length(self.real[prompts])]
+        out = torch.zeros(*real.shape, *values.shape[1:], dtype=values.dtype)
+        out[real] = values[self.tokens_of(prompts)]
+        return out
 
 
 class ActivationCache:
@@ -92,9 +152,8 @@ class ActivationCache:
 
     The folder's name is a hash of the model (weights and architecture), hook, token
     ids (and with them tokenizer, texts and context), dtype, kind of device and batch
-    size. Neither the SAE nor the probes' seed or ``k`` matter, so all of them share
-    one file. It carries no LLM probe results (``llm_results`` is empty) for the same
-    reason: those depend on seed and ``k``.
+    size. SAE, mask of sinks, seed and ``k`` of the probes do not matter, so all of
+    them share one file.
 
     Args:
         model: runs on the texts on a cache miss.
@@ -104,93 +163,93 @@ class ActivationCache:
     """
 
     def __init__(
-        self, model: HookedTransformer, root: Path, batch_size: int, show_progress: bool
+        self, model: Any, root: Path, batch_size: int, show_progress: bool
     ) -> None:
         self.model = model
         self.root = root
         self.batch_size = batch_size
         self.show_progress = show_progress
         self._model_key = fingerprint_model(model)
+        self._keys: dict[tuple[str, Hook], str] = {}
 
     def key(self, texts: TokenizedTexts, hook: Hook) -> str:
         """32 hex digits that name the folder."""
-        tokenizer = self.model.tokenizer
-        return fingerprint(
-            self._model_key,
-            list(hook),
-            # The order of classes too: probes consume random numbers in this order.
-            [[split, list(tokens)] for split, tokens in texts.splits.items()],
-            texts.splits,
-            [getattr(tokenizer, f"{t}_token_id") for t in ("bos", "pad", "eos")],
-            getattr(tokenizer, "padding_side", None),
-            [
-                str(self.model.cfg.dtype),
-                torch.device(self.model.cfg.device or "cpu").type,
-            ],
-            self.batch_size,
-        )
+        if (texts.name, hook) not in self._keys:
+            cfg = self.model.cfg
+            tokenizer = self.model.tokenizer
+            self._keys[texts.name, hook] = fingerprint(
+                self._model_key,
+                list(hook),
+                # The order of classes too: probes use random numbers in this order.
+                [[split, list(rows)] for split, rows in texts.rows.items()],
+                texts.rows,
+                texts.ids,
+                [getattr(tokenizer, f"{t}_token_id") for t in ("bos", "pad", "eos")],
+                getattr(tokenizer, "padding_side", None),
+                [str(cfg.dtype), torch.device(cfg.device or "cpu").type],
+                self.batch_size,
+            )
+        return self._keys[texts.name, hook]
 
     def folder(self, texts: TokenizedTexts, hook: Hook) -> Path:
-        """What SAEBench calls the artifacts folder, whether it exists or not."""
+        """Where the files of ``texts`` are, whether they exist or not."""
         return self.root / self.key(texts, hook)
 
-    def warm(self, texts: TokenizedTexts, hook: Hook) -> Path:
-        """Return :meth:`folder` with the file of ``texts`` in it, computed if absent."""
-        folder = self.folder(texts, hook)
-        path = folder / f"{texts.name}_activations.pt".replace("/", "_")
+    def get(self, texts: TokenizedTexts, hook: Hook) -> PromptActivations:
+        """The activations of ``texts``, computed and written if absent."""
+        name = f"{texts.name}_activations.pt".replace("/", "_")
+        path = self.folder(texts, hook) / name
         if not path.exists():
-            acts = {**self._collect(texts, hook), "llm_results": {}}
-            write_atomically(path, lambda temporary: torch.save(acts, temporary))
-        return folder
+            stored = self._collect(texts, hook)
+            write_atomically(path, lambda temporary: torch.save(stored, temporary))
+        stored = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return PromptActivations(stored["acts"], stored["norms"], texts.real)
 
-    def _collect(
-        self, texts: TokenizedTexts, hook: Hook
-    ) -> dict[str, dict[str, torch.Tensor]]:
-        prompts = sum(len(t) for s in texts.splits.values() for t in s.values())
+    @torch.no_grad()
+    def _collect(self, texts: TokenizedTexts, hook: Hook) -> dict[str, torch.Tensor]:
+        stored: dict[str, torch.Tensor] = {}
+        layout = PromptActivations(torch.empty(0), torch.empty(0), texts.real)
+        n_tokens = int(texts.real.sum())
+        lost = 0
         with tqdm(
-            total=prompts,
+            total=len(texts.ids),
             desc=f"LLM activations of {texts.name}",
             unit="prompt",
             disable=not self.show_progress,
         ) as bar:
-            return {
-                split: {
-                    label: self._collect_class(ids, hook, bar)
-                    for label, ids in tokens.items()
-                }
-                for split, tokens in texts.splits.items()
-            }
-
-    def _collect_class(
-        self, tokens: torch.Tensor, hook: Hook, bar: "tqdm[Any]"
-    ) -> torch.Tensor:
-        """``[prompts, context]`` token ids to ``[prompts, context, d_model]``."""
-        batches = []
-        lost = 0
-        for ids in tokens.split(self.batch_size):
-            acts = activation_collection.get_llm_activations(
-                ids,
-                self.model,
-                self.batch_size,
-                hook.layer,
-                hook.name,
-                mask_bos_pad_eos_tokens=True,
-                show_progress=False,
-            )
-            check_activations(acts, acts.shape[-1])
-            lost += int((_real_tokens(ids, self.model) & (acts.sum(-1) == 0)).sum())
-            batches.append(acts)
-            bar.update(len(ids))
+            for prompts in layout.batches(self.batch_size):
+                real = texts.real[prompts]
+                length = max(_used_length(real), 1)
+                ids = texts.ids[prompts.to(texts.ids.device), :length]
+                acts = activation_collection.get_llm_activations(
+                    ids,
+                    self.model,
+                    self.batch_size,
+                    hook.layer,
+                    hook.name,
+                    mask_bos_pad_eos_tokens=True,
+                    show_progress=False,
+                )[real[:, :length]].cpu()
+                check_activations(acts, acts.shape[-1])
+                lost += int((acts.sum(-1) == 0).sum())
+                if not stored:
+                    stored["acts"] = acts.new_empty(n_tokens, acts.shape[-1])
+                    stored["norms"] = torch.empty(n_tokens)
+                tokens = layout.tokens_of(prompts)
+                stored["acts"][tokens] = acts
+                stored["norms"][tokens] = acts.double().norm(dim=-1).float()
+                bar.update(len(prompts))
         if lost:
             warnings.warn(
                 f"{lost} tokens have activations that sum to exactly 0, which SAEBench "
                 "takes for masked ones. Models loaded with centred weights do that: "
                 "use HookedTransformer.from_pretrained_no_processing.",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return torch.cat(batches)
+        return stored
 
 
-def _real_tokens(ids: torch.Tensor, model: HookedTransformer) -> torch.Tensor:
-    """Which tokens are not BOS, PAD or EOS, like ``ids`` ``[prompts, context]``."""
-    return activation_collection.get_bos_pad_eos_mask(ids, model.tokenizer)
+def _used_length(real: torch.Tensor) -> int:
+    """Length without the positions at the end that no prompt uses."""
+    used = real.any(dim=0).nonzero()
+    return int(used.max()) + 1 if len(used) else 0

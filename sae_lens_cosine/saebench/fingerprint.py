@@ -3,15 +3,23 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import torch
 from sae_lens import SAE
-from transformer_lens import HookedTransformer
 
 # Where a model lies and how it was first initialised: no part of what it computes.
 # (The tokenizer is covered by the token ids that it makes.)
 _NOT_CONTENT = {"device", "n_devices", "tokenizer_name", "seed", "init_weights"}
+
+# Whose code decides the numbers: another version is another result.
+_PACKAGES = ("sae-lens-cosine", "sae-bench", "sae-lens", "scikit-learn", "torch")
+
+
+def package_versions() -> list[str]:
+    """Versions of the packages whose code decides the numbers."""
+    return [version(package) for package in _PACKAGES]
 
 
 def fingerprint(*parts: Any) -> str:
@@ -26,16 +34,20 @@ def fingerprint(*parts: Any) -> str:
     return digest.hexdigest()
 
 
-def fingerprint_model(model: HookedTransformer) -> str:
-    """Key of a language model: its weights and its architecture."""
+def fingerprint_model(model: Any) -> str:
+    """Key of a language model: its weights and its architecture.
+
+    Buffers (masks, rotary tables) follow from the architecture and are not read.
+    """
     config = {k: v for k, v in model.cfg.to_dict().items() if k not in _NOT_CONTENT}
-    return fingerprint(config, model.state_dict())
+    return fingerprint(config, dict(model.named_parameters()))
 
 
 def fingerprint_sae(sae: SAE[Any]) -> str:
     """Key of an SAE: its class, configuration and weights, wherever it lies."""
     config = {k: v for k, v in sae.cfg.to_dict().items() if k != "device"}
-    return fingerprint(type(sae).__name__, config, sae.state_dict())
+    sinks = [list(getattr(sae, "sink_latents", ()))]
+    return fingerprint(type(sae).__name__, config, sae.state_dict(), sinks)
 
 
 def _update(digest: "hashlib.blake2b", part: Any) -> None:

@@ -2,39 +2,53 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
-from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
 from sae_bench.sae_bench_utils import general_utils
-from sae_lens import SAE
 from tqdm.auto import tqdm
-from transformer_lens import HookedTransformer
 
-from sae_lens_cosine.labelled_texts import LabelledTexts
 from sae_lens_cosine.saebench import results
 from sae_lens_cosine.saebench.activations import ActivationCache, tokenize
-from sae_lens_cosine.saebench.handover import Hook, check_hook, copy_for_saebench
+from sae_lens_cosine.saebench.arms import Arm, ArmProber, Probed, sink_latents
+from sae_lens_cosine.saebench.datasets import DatasetSource, load_datasets
+from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.handover import check_hook, copy_for_saebench
 from sae_lens_cosine.saebench.host import saebench_session
-from sae_lens_cosine.saebench.prober import Prober
+from sae_lens_cosine.saebench.sinks import SINK_MASKINGS, SinkMasking
+from sae_lens_cosine.saebench.sources import (
+    ModelSource,
+    SAESource,
+    load_model,
+    load_saes,
+)
+from sae_lens_cosine.saebench.summary import ProbingReport
+from sae_lens_cosine.validation import check_choice
+
+SUMMARY = "probing_summary.json"
+"""Name of the file with both columns and the statistics."""
 
 
 def run_sparse_probing(
-    saes: Mapping[str, SAE[Any]],
+    saes: Mapping[str, SAESource] | Sequence[SAESource],
     *,
-    model: HookedTransformer,
-    datasets: Sequence[LabelledTexts],
-    artifacts_dir: str | Path,
-    output_dir: str | Path | None = None,
+    model: ModelSource,
+    datasets: DatasetSource | Sequence[DatasetSource],
+    output: str | Path | None = None,
+    artifacts_dir: str | Path | None = None,
+    mask_sinks: SinkMasking = "none",
+    include_sink_latents: bool = False,
+    probe_seeds: int = 1,
     ks: Sequence[int] = (1, 2, 5),
+    train_rows: int = 4000,
+    test_rows: int = 1000,
     context_size: int = 128,
     seed: int = 42,
     llm_batch_size: int = 32,
     sae_batch_size: int = 125,
     force: bool = False,
     show_progress: bool = True,
-) -> dict[str, SparseProbingEvalOutput]:
+) -> ProbingReport:
     """Probe SAEs for the classes of labelled texts, as SAEBench does.
 
     For each class against the rest, SAEBench averages the latents over a prompt,
@@ -42,56 +56,87 @@ def run_sparse_probing(
     logistic regression on them; likewise for the model's own channels (``llm_*``).
     Everything from the activations on is SAEBench's code, and the numbers equal those
     of its ``run_eval_single_sae`` on the same rows, to the last digit. The same call
-    gives the same numbers, on a cold or a warm cache.
+    gives the same numbers, on a cold or a warm cache, in any process.
 
     Args:
-        saes: name -> SAELens inference SAE. Never modified: copies are probed, in the
-            model's dtype and on its device.
-        model: runs on the texts up to the hook in each SAE's ``cfg.metadata``. SAEBench
-            uses ``HookedTransformer.from_pretrained_no_processing``.
-        datasets: the texts. SAEBench's own tasks have 2000 train and 500 test rows a
-            class.
-        artifacts_dir: cache of model activations (4 bytes x rows x ``context_size`` x
-            d_model in float32), shared by all SAEs and settings of the probes.
-        output_dir: if given, results are written to ``<output_dir>/sparse_probing/``,
-            and read from there if the same SAE was probed with the same settings.
+        saes: SAELens inference SAEs, folders that hold one, or ``(release, sae_id)``;
+            in a dictionary by name, or in a list. Objects are never modified: copies
+            are probed, in the model's dtype and on its device.
+        model: runs on the texts up to the hook in each SAE's ``cfg.metadata``: a
+            loaded ``HookedTransformer`` or ``TransformerBridge``, the folder of a
+            Hugging Face model, ``"demo"``, or a name that SAEBench could load.
+        datasets: texts with labels, or where to find them, see
+            :func:`.datasets.load_datasets`: the suites ``"saebench"`` and
+            ``"offline"``, names of single data sets, tables, :class:`.LabelledTexts`.
+        output: folder for results: ``sparse_probing/`` in SAEBench's format, and
+            ``probing_summary.json``. A result of the same SAE with the same settings
+            is read from there.
+        artifacts_dir: cache of model activations (4 bytes x tokens x d_model in
+            float32), shared by all SAEs and settings of the probes. By default
+            ``<output>/activations``.
+        mask_sinks: tokens that are left out of a prompt's mean, for every SAE alike
+            (:func:`.sinks.mask_sinks`). Other than ``"none"``, the results without
+            a mask are computed as well and stand beside it.
+        include_sink_latents: whether probes may use latents that an SAE reserves for
+            attention sinks (its ``sink_latents``).
+        probe_seeds: repeats of the probes, over random numbers and training prompts;
+            the first one is SAEBench's run and its result file.
         ks: how many latents a probe may use; values that SAEBench's schema knows.
+        train_rows: rows of a one-against-rest task of a data set that is given by its
+            name: half of them positive, half from the other classes.
+        test_rows: likewise for the test.
         context_size: tokens of a prompt that are kept.
-        seed: of the probes; the caller's random state is left as it was.
+        seed: of the probes and the choice of rows; the caller's random state is left
+            as it was.
         llm_batch_size: prompts in one forward pass of the model.
         sae_batch_size: prompts encoded at once; bounds the memory, at
             ``sae_batch_size`` x ``context_size`` x d_sae activations.
-        force: compute again, and replace, results that exist in ``output_dir``.
+        force: compute again, and replace, results that exist in ``output``.
         show_progress: whether to draw progress bars.
 
     Returns:
-        name -> SAEBench's result object, in the order of ``saes``.
+        A mapping name -> SAEBench's result object, in the order of ``saes``, with
+        ``summary`` (both columns, statistics) and ``tables()``.
 
     Raises:
-        TypeError: for a training SAE, an object that is no SAE, or a model that is no
-            ``HookedTransformer``.
+        TypeError: for a training SAE, an object that is no SAE or no model.
         ValueError: for no SAE or data set, two data sets of one name, a ``k`` outside
             SAEBench's schema or above d_sae, an SAE that does not fit the model, or
             one that SAEBench could not probe faithfully. Nothing is written.
     """
-    _check_request(saes, model, datasets, ks)
-    hooks: dict[str, Hook] = {}
-    for name, sae in saes.items():
+    if artifacts_dir is None:
+        if output is None:
+            raise ValueError(
+                "Give output, artifacts_dir, or both: folders to write to."
+            )
+        artifacts_dir = Path(output) / "activations"
+    check_choice("mask_sinks", mask_sinks, SINK_MASKINGS)
+    _check_ks(ks)
+    if probe_seeds < 1:
+        raise ValueError(f"probe_seeds={probe_seeds}: the probes run at least once.")
+    arms = [
+        Arm(name, sae, [] if include_sink_latents else sink_latents(sae))
+        for name, sae in load_saes(saes).items()
+    ]
+    for arm in arms:
+        arm.check(ks)
+    labelled = load_datasets(datasets, train_rows, test_rows, seed)
+    model = load_model(model)
+    for arm in arms:
         # Copied here only to check it: one copy at a time stays in memory.
-        hooks[name] = check_hook(name, copy_for_saebench(name, sae, model), model)
+        copied = copy_for_saebench(arm.name, arm.sae, model)
+        arm.hook = check_hook(arm.name, copied, model)
 
-    device = torch.device(model.cfg.device or "cpu")
-    outputs: dict[str, SparseProbingEvalOutput] = {}
-    with saebench_session(device):
-        texts = [tokenize(dataset, model, context_size) for dataset in datasets]
-        cache = ActivationCache(
-            model, Path(artifacts_dir), llm_batch_size, show_progress
-        )
+    maskings: list[SinkMasking] = ["none"]
+    if mask_sinks != "none":
+        maskings.append(mask_sinks)
+    with saebench_session(torch.device(model.cfg.device or "cpu")):
+        texts = [tokenize(dataset, model, context_size) for dataset in labelled]
         config = SparseProbingEvalConfig(
             random_seed=seed,
             dataset_names=[t.name for t in texts],
-            probe_train_set_size=max(t.rows_per_task["train"] for t in texts),
-            probe_test_set_size=max(t.rows_per_task["test"] for t in texts),
+            probe_train_set_size=max(t.rows_per_task("train") for t in texts),
+            probe_test_set_size=max(t.rows_per_task("test") for t in texts),
             context_length=context_size,
             sae_batch_size=sae_batch_size,
             llm_batch_size=llm_batch_size,
@@ -99,56 +144,47 @@ def run_sparse_probing(
             model_name=model.cfg.model_name,
             k_values=list(ks),
         )
-        prober = Prober(config, model, cache, texts)
+        prober = ArmProber(
+            config,
+            ActivationCache(model, Path(artifacts_dir), llm_batch_size, show_progress),
+            texts,
+            maskings,
+            probe_seeds,
+            None if output is None else Path(output),
+            force,
+        )
         with tqdm(
-            total=len(saes) * len(texts),
+            total=len(arms) * sum(len(t.ids) for t in texts),
             desc="Sparse probing",
-            unit="data set",
+            unit="prompt",
             disable=not show_progress,
         ) as bar:
-            for name, sae in saes.items():
-                bar.set_postfix_str(name)
-                key = prober.result_key(sae, hooks[name])
-                path = output_dir and results.results_path(Path(output_dir), name, key)
-                if path and path.exists() and not force:
-                    outputs[name] = results.read_results(path)
-                    bar.update(len(texts))
-                    continue
-                prepared = copy_for_saebench(name, sae, model)
-                outputs[name] = prober.probe(name, key, prepared, hooks[name], bar)
-                if path:
-                    results.write_results(outputs[name], path)
-    return outputs
+            probed: dict[str, dict[SinkMasking, Probed]] = {}
+            for arm in arms:
+                bar.set_postfix_str(arm.name)
+                probed[arm.name] = prober.probe(arm, bar)
+    report = ProbingReport(
+        {
+            m: {name: found[m].output for name, found in probed.items()}
+            for m in maskings
+        },
+        {
+            m: {name: found[m].answers for name, found in probed.items()}
+            for m in maskings
+        },
+        mask_sinks,
+        probe_seeds,
+    )
+    if output is not None:
+        text = report.summary.model_dump_json(indent=1)
+        write_atomically(Path(output) / SUMMARY, lambda path: path.write_text(text))
+    return report
 
 
-def _check_request(
-    saes: Mapping[str, SAE[Any]],
-    model: HookedTransformer,
-    datasets: Sequence[LabelledTexts],
-    ks: Sequence[int],
-) -> None:
-    if not isinstance(model, HookedTransformer):
-        raise TypeError(
-            f"The model is a {type(model).__name__}: pass a HookedTransformer."
-        )
-    if model.tokenizer is None:
-        raise ValueError("The model has no tokenizer: call model.set_tokenizer first.")
-    if not saes:
-        raise ValueError("There is no SAE to probe.")
-    if not datasets:
-        raise ValueError("There is no data set to probe on.")
-    # SAEBench writes "/" in names as "_".
-    names = [dataset.name.replace("/", "_") for dataset in datasets]
-    if len(set(names)) < len(names):
-        raise ValueError(f"Two data sets have the same name, among {names}.")
+def _check_ks(ks: Sequence[int]) -> None:
     known = results.schema_ks()
     if not ks or len(set(ks)) < len(ks) or not set(ks) <= set(known):
         raise ValueError(
             f"ks={tuple(ks)}: give at least one k, each once, of those that SAEBench's "
             f"results have a field for: {known}."
         )
-    for name, sae in saes.items():
-        if isinstance(sae, SAE) and max(ks) > sae.cfg.d_sae:
-            raise ValueError(
-                f"k={max(ks)} is more than the d_sae={sae.cfg.d_sae} of {name!r}."
-            )

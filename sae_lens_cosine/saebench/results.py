@@ -31,6 +31,9 @@ Metrics = dict[str, float]
 PerClass = dict[str, dict[str, float]]
 """Metric -> class label -> accuracy."""
 
+NOTES = "sae_lens_cosine"
+"""Where in ``eval_result_unstructured`` rows, mask and dropped prompts stand."""
+
 
 def schema_ks() -> list[int]:
     """The values of k for which SAEBench's result has a field."""
@@ -45,6 +48,7 @@ def build_output(
     config: SparseProbingEvalConfig,
     metrics: dict[str, Metrics],
     per_class: dict[str, PerClass],
+    notes: dict[str, Any],
 ) -> SparseProbingEvalOutput:
     """Fill SAEBench's schema as its ``run_eval`` does.
 
@@ -56,6 +60,8 @@ def build_output(
         config: the settings it was probed with.
         metrics: data set -> means over its classes.
         per_class: data set -> accuracies of single classes.
+        notes: what SAEBench's schema has no field for; goes under :data:`NOTES` into
+            its free-form part.
     """
     # SAEBench's own keys carry this suffix, in the details as well.
     by_result = {f"{dataset}_results": values for dataset, values in metrics.items()}
@@ -74,7 +80,10 @@ def build_output(
             SparseProbingResultDetail(dataset_name=result, **values)
             for result, values in by_result.items()
         ],
-        eval_result_unstructured={f"{d}_results": v for d, v in per_class.items()},
+        eval_result_unstructured={
+            **{f"{d}_results": v for d, v in per_class.items()},
+            NOTES: notes,
+        },
         sae_bench_commit_hash=get_sae_bench_version(),
         sae_lens_id=key,
         sae_lens_release_id=name,

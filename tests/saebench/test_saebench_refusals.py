@@ -28,7 +28,7 @@ def run(
         model=model,
         datasets=datasets,
         artifacts_dir=folder,
-        output_dir=folder,
+        output=folder,
         **{"context_size": CONTEXT, "show_progress": False} | kwargs,
     )
 

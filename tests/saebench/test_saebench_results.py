@@ -52,7 +52,7 @@ def test_several_saes_share_activations_and_do_not_influence_each_other(
         sae_batch_size=5,
         show_progress=False,
     )
-    files = list((tmp_path / "artifacts").rglob("*.*"))
+    files = list((tmp_path / "artifacts").rglob("*.pt"))
     assert [f.name for f in files] == ["demo_colours_activations.pt"]
     assert list(together) == ["one", "two"]
     for name, sae in saes.items():
@@ -88,7 +88,7 @@ def test_results_are_written_and_reused_by_content_not_by_name(
 ) -> None:
     out = tmp_path / "out"
     sae = make_sae()
-    first = probe(sae, colours, output_dir=out)
+    first = probe(sae, colours, output=out)
     (path,) = (out / "sparse_probing").iterdir()
     assert path.name == f"sae_{first.sae_lens_id}_eval_results.json"
     TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
@@ -97,27 +97,27 @@ def test_results_are_written_and_reused_by_content_not_by_name(
         first.eval_result_metrics.sae.sae_top_1_test_accuracy
     )
 
-    again = probe(sae, colours, output_dir=out)
+    again = probe(sae, colours, output=out)
     assert again == first  # time stamp and run id too: read, not computed
-    forced = probe(sae, colours, output_dir=out, force=True)
+    forced = probe(sae, colours, output=out, force=True)
     assert forced.eval_id != first.eval_id
     assert numbers(forced) == numbers(first)
 
     with torch.no_grad():
         sae.b_enc += 0.5  # another SAE under the same name
-    other = probe(sae, colours, output_dir=out)
+    other = probe(sae, colours, output=out)
     assert numbers(other) != numbers(first)
-    probe(sae, colours, output_dir=out, seed=1)
+    probe(sae, colours, output=out, seed=1)
     assert len(list((out / "sparse_probing").iterdir())) == 3
 
 
 def test_damaged_result_is_reported(
     probe: Probe, colours: LabelledTexts, tmp_path: Path
 ) -> None:
-    probe(make_sae(), colours, output_dir=tmp_path)
+    probe(make_sae(), colours, output=tmp_path)
     (path,) = (tmp_path / "sparse_probing").iterdir()
     path.write_text('{"eval_id": ')
     with pytest.raises(ValueError, match="delete it, or pass force=True"):
-        probe(make_sae(), colours, output_dir=tmp_path)
-    probe(make_sae(), colours, output_dir=tmp_path, force=True)
+        probe(make_sae(), colours, output=tmp_path)
+    probe(make_sae(), colours, output=tmp_path, force=True)
     TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())

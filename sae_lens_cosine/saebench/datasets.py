@@ -1,0 +1,191 @@
+"""Data sets by name, by suite, from tables: everything becomes `LabelledTexts`."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import datasets as hugging_face
+import pandas as pd
+from sae_bench.sae_bench_utils import dataset_info, dataset_utils
+
+from sae_lens_cosine.demo.text import (
+    PROBING_TASKS,
+    ProbingTask,
+    data_set_names,
+    distinct_texts,
+    read_data_set,
+)
+from sae_lens_cosine.labelled_texts import LabelledTexts
+from sae_lens_cosine.saebench.host import quiet
+from sae_lens_cosine.saebench.languages import LANGUAGES_TASK, language_texts
+from sae_lens_cosine.saebench.splits import Size, split_texts, texts_by_label
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table with a text and a label column."""
+
+    source: str | os.PathLike[str] | hugging_face.Dataset | pd.DataFrame
+    """A CSV, Parquet or JSON Lines file, or a loaded table."""
+    text: str = "text"
+    label: str = "label"
+    name: str | None = None
+    """What results call it; the file's name by default."""
+
+
+DatasetSource: TypeAlias = (
+    LabelledTexts | TextTable | str | os.PathLike[str] | hugging_face.Dataset
+)
+
+SAEBENCH_TASKS = tuple(dataset_info.chosen_classes_per_dataset)
+"""SAEBench's eight data sets, which it loads from the Hugging Face hub."""
+
+OFFLINE_TASKS = (
+    *(name for name, task in PROBING_TASKS.items() if task.counterpart),
+    LANGUAGES_TASK,
+)
+"""A counterpart for each of SAEBench's eight, from texts that packages ship."""
+
+SUITES = {"saebench": SAEBENCH_TASKS, "offline": OFFLINE_TASKS}
+
+_READERS = {
+    ".csv": pd.read_csv,
+    ".parquet": pd.read_parquet,
+    ".jsonl": partial(pd.read_json, lines=True),
+}
+
+
+def load_datasets(
+    sources: DatasetSource | Sequence[DatasetSource],
+    train_rows: int = 4000,
+    test_rows: int = 1000,
+    seed: int = 42,
+) -> list[LabelledTexts]:
+    """Find, split and balance data sets.
+
+    Args:
+        sources: one or several of: a suite (``"saebench"``, ``"offline"``), one of
+            SAEBench's eight names, a task of the offline suite or another of
+            ``PROBING_TASKS``, a data set of ``sae-probes``, a file, a
+            ``datasets.Dataset``, a :class:`TextTable`, or :class:`.LabelledTexts`,
+            which are taken as they are.
+        train_rows: rows of a one-against-rest task; a class has half as many. A data
+            set with too few rows keeps the proportion of train and test.
+        test_rows: likewise.
+        seed: of the choice of rows.
+
+    Raises:
+        ValueError: for no data set, an unknown name, two data sets of one name, a
+            file without the columns, fewer than two classes, or empty ones.
+    """
+    listed = sources if isinstance(sources, list | tuple) else [sources]
+    if min(train_rows, test_rows) < 2:
+        raise ValueError(
+            f"train_rows={train_rows} and test_rows={test_rows} must be at least 2: "
+            "one row of a class against one of the others."
+        )
+    size = Size(train_rows // 2, test_rows // 2)
+    loaded: list[LabelledTexts] = []
+    for source in listed:
+        for item in (
+            SUITES.get(source, [source]) if isinstance(source, str) else [source]
+        ):
+            texts = _load(item, size, seed)
+            if texts is None:
+                warnings.warn(
+                    f"The suite {source!r} runs without {LANGUAGES_TASK!r}, because "
+                    "no package with message catalogues is installed: pip install "
+                    "django.",
+                    stacklevel=3,
+                )
+                continue
+            loaded.append(texts)
+    if not loaded:
+        raise ValueError("There is no data set to probe on.")
+    # SAEBench writes "/" in names as "_".
+    names = [texts.name.replace("/", "_") for texts in loaded]
+    if len(set(names)) < len(names):
+        raise ValueError(f"Two data sets have the same name, among {names}.")
+    return loaded
+
+
+def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
+    """None for the one task whose texts may not be installed."""
+    if isinstance(source, LabelledTexts):
+        return source
+    if isinstance(source, TextTable):
+        return _from_table(source, size, seed)
+    if isinstance(source, hugging_face.Dataset):
+        return _from_table(TextTable(source, name="dataset"), size, seed)
+    if not isinstance(source, str | os.PathLike):
+        raise TypeError(
+            f"A {type(source).__name__} is no data set: pass a name, a file, a "
+            "datasets.Dataset (one split), a TextTable, or LabelledTexts."
+        )
+    name = os.fspath(source)
+    if name in SAEBENCH_TASKS:
+        return _from_hub(name, size, seed)
+    if name == LANGUAGES_TASK:
+        return language_texts(size)
+    if name in PROBING_TASKS:
+        texts, dropped = distinct_texts(PROBING_TASKS[name])
+        return split_texts(name, texts, size, seed, dropped)
+    if Path(name).suffix in _READERS:
+        return _from_table(TextTable(name), size, seed)
+    if name in data_set_names():
+        targets = sorted(read_data_set(name)["target"].unique())
+        task = ProbingTask(None, {target: (name, target) for target in targets})
+        texts, dropped = distinct_texts(task)
+        return split_texts(name, texts, size, seed, dropped)
+    raise ValueError(
+        f"There is no data set {name!r}: give a suite ({', '.join(SUITES)}), one of "
+        f"{', '.join((*SAEBENCH_TASKS, *PROBING_TASKS, LANGUAGES_TASK))}, a data set "
+        f"of sae-probes such as 155_athlete_sport_basketball, or a file "
+        f"({', '.join(_READERS)})."
+    )
+
+
+def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
+    """SAEBench's own loader and classes."""
+    try:
+        with quiet():
+            splits = dataset_utils.get_multi_label_train_test_data(
+                name, 2 * size.train, 2 * size.test, seed
+            )
+    except Exception as error:
+        raise ValueError(
+            f"SAEBench cannot load {name!r} from the Hugging Face hub ({error}). "
+            "The suite 'offline' needs no hub."
+        ) from error
+    classes = dataset_info.chosen_classes_per_dataset[name]
+    train, test = (dataset_utils.filter_dataset(split, classes) for split in splits)
+    return LabelledTexts(name, train, test)
+
+
+def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
+    source, name = table.source, table.name
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if path.suffix not in _READERS:
+            raise ValueError(f"{path} is none of {', '.join(_READERS)}.")
+        if not path.is_file():
+            raise ValueError(f"There is no file {path}.")
+        name = name or path.stem
+        frame = _READERS[path.suffix](path)
+    else:
+        is_frame = isinstance(source, pd.DataFrame)
+        frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())
+    for column in (table.text, table.label):
+        if column not in frame:
+            raise ValueError(
+                f"The table {name!r} has no column {column!r}, only "
+                f"{', '.join(map(str, frame.columns))}: name the columns with "
+                "TextTable(source, text=..., label=...)."
+            )
+    labels, texts = frame[table.label], frame[table.text]
+    by_label, dropped = texts_by_label(texts.tolist(), labels.tolist())
+    return split_texts(name or "table", by_label, size, seed, dropped)

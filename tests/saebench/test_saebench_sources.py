@@ -1,0 +1,250 @@
+"""SAEs and models from objects, folders and names; the command line over them."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from sae_lens import SAE, TrainingSAE, TrainingSAEConfig
+from tiny_lm import CONTEXT, make_sae, make_texts, make_tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from sae_lens_cosine import cli
+from sae_lens_cosine.saebench import run_sparse_probing
+from sae_lens_cosine.saebench.sources import load_model, load_saes
+
+HOOK = "blocks.0.hook_resid_post"
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a Hugging Face model with two layers."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
+    tokenizer = make_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def sae_folder(tmp_path: Path) -> Path:
+    sae = make_sae("cosine_jumprelu", hook=HOOK)
+    sae.save_model(tmp_path / "my-sae")
+    return tmp_path / "my-sae"
+
+
+def run(saes: Any, model: Any, folder: Path, **kwargs: Any) -> Any:
+    settings = {"datasets": [make_texts("t")], "context_size": CONTEXT, "ks": (1, 2)}
+    return run_sparse_probing(
+        saes, model=model, output=folder, show_progress=False, **settings | kwargs
+    )
+
+
+def test_folders_give_the_numbers_of_the_objects(
+    llama: Path, sae_folder: Path, tmp_path: Path
+) -> None:
+    from_folders = run([sae_folder], llama, tmp_path / "folders")
+    assert list(from_folders) == ["my-sae"]
+    model = load_model(llama)
+    from_objects = run({"x": SAE.load_from_disk(sae_folder)}, model, tmp_path / "objs")
+    assert from_objects["x"].eval_result_metrics == (
+        from_folders["my-sae"].eval_result_metrics
+    )
+    assert from_folders["my-sae"].eval_config.model_name == "tiny-llama"
+    assert (tmp_path / "folders" / "activations").is_dir()
+
+
+def test_local_model_computes_what_hugging_face_computes(llama: Path) -> None:
+    model = load_model(str(llama))
+    tokens = torch.tensor([[0, 4, 9, 11, 5, 8]])
+    with torch.no_grad():
+        expected = LlamaForCausalLM.from_pretrained(llama)(tokens).logits
+        assert torch.allclose(model(tokens), expected, atol=1e-5)
+
+
+def test_transformer_bridge(llama: Path, sae_folder: Path, tmp_path: Path) -> None:
+    bridges = pytest.importorskip("transformer_lens.model_bridge")
+    bridge = bridges.TransformerBridge.boot_transformers(
+        str(llama), device="cpu", tokenizer=make_tokenizer()
+    )
+    bridge.tokenizer = make_tokenizer()
+    got = run([sae_folder], bridge, tmp_path / "bridge")["my-sae"]
+    expected = run([sae_folder], llama, tmp_path / "hooked")["my-sae"]
+    # Not the same kernels: a prompt may move across a probe's boundary.
+    for part in ("llm", "sae"):
+        pairs = zip(
+            asdict(getattr(got.eval_result_metrics, part)).values(),
+            asdict(getattr(expected.eval_result_metrics, part)).values(),
+            strict=True,
+        )
+        for a, b in pairs:
+            assert a == pytest.approx(b, abs=2 / 24)
+
+
+def test_release_and_id_go_to_saelens(monkeypatch: pytest.MonkeyPatch) -> None:
+    sae = make_sae()
+    asked = []
+
+    def from_pretrained(release: str, sae_id: str) -> SAE[Any]:
+        asked.append((release, sae_id))
+        return sae
+
+    monkeypatch.setattr(SAE, "from_pretrained", from_pretrained)
+    assert load_saes([("release", "layer_3/k_32")]) == {"release/layer_3/k_32": sae}
+    assert asked == [("release", "layer_3/k_32")]
+
+
+def test_unfit_sae_sources(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no-such.*no cfg\.json"):
+        load_saes([tmp_path / "no-such"])
+    with pytest.raises(ValueError, match="cannot load the SAE 'b' of release 'a'"):
+        load_saes([("a", "b")])
+    with pytest.raises(ValueError, match="same name"):
+        load_saes([("r", "i"), ("r", "i")])
+    with pytest.raises(TypeError, match="pass a list"):
+        load_saes("folder")  # type: ignore[arg-type]
+    config = TrainingSAEConfig.from_dict(
+        {"architecture": "cosine_batchtopk", "d_in": 32, "d_sae": 48, "k": 4}
+    )
+    TrainingSAE.from_dict(config.to_dict()).save_model(tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match=r"cosine_batchtopk.*save_inference_model"):
+        load_saes([tmp_path / "checkpoint"])
+
+
+def test_unfit_model_sources(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        load_model(tmp_path)
+    with pytest.raises(ValueError, match="'no-model' is no folder"):
+        load_model("no-model")
+
+
+def command(monkeypatch: pytest.MonkeyPatch, *args: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["sae-lens-cosine", "probe", *map(str, args)])
+    cli.main()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    texts = make_texts("t", n_train=60)
+    rows = [(text, label) for label, rows in texts.train.items() for text in rows]
+    path = tmp_path / "colours.csv"
+    pd.DataFrame(rows, columns=["sentence", "colour"]).to_csv(path, index=False)
+    return path
+
+
+def test_command(
+    llama: Path,
+    sae_folder: Path,
+    table: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    args = ["--sae", sae_folder, "--sae", f"again={sae_folder}", "--model", llama]
+    args += ["--dataset", table, "--text-column", "sentence", "--label-column"]
+    args += ["colour", "--out", out, "--mask-sinks", "first_token"]
+    args += ["--probe-seeds", 2, "--train-rows", 40, "--test-rows", 20]
+    with pytest.raises(SystemExit) as ended:
+        command(monkeypatch, *args)
+    assert ended.value.code == 0
+    printed = capsys.readouterr()
+    assert "my-sae" in printed.out
+    assert "sinks masked" in " ".join(printed.out.split())
+    assert "Sparse probing: 100%" in printed.err
+    assert (out / "probing_summary.json").exists()
+    # Two SAEs of one content under two names, masked and not.
+    assert len(list((out / "sparse_probing").iterdir())) == 4
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--suite", "online"], "--suite=online: choose one of saebench, offline"),
+        ([], "Give --suite, --dataset, or both"),
+        (["--dataset", "nothing"], "There is no data set 'nothing'"),
+        (["--dataset", "no.csv"], "There is no file no.csv"),
+        (["--suite", "offline", "--ks", "one"], "--ks=one: give numbers"),
+        (["--suite", "offline", "--ks", "3"], r"ks=(3,)"),
+        (["--suite", "offline", "--mask-sinks", "x"], "mask_sinks='x' is unknown"),
+        (["--suite", "offline", "--sae", "elsewhere"], "elsewhere is not the folder"),
+        (["--suite", "offline", "--sae", "no:such"], "of release 'no'"),
+    ],
+)
+def test_command_refuses_with_one_line(
+    sae_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    args: list[str],
+    message: str,
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as ended:
+        command(
+            monkeypatch, "--sae", sae_folder, "--model", "demo", "--out", out, *args
+        )
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) == 1
+    assert not out.exists()
+
+
+def test_another_process_gets_the_same_numbers(
+    llama: Path, sae_folder: Path, table: Path, tmp_path: Path
+) -> None:
+    args = {"text": "sentence", "label": "colour"}
+    code = f"""
+from sae_lens_cosine.saebench import TextTable, run_sparse_probing
+report = run_sparse_probing(
+    [{str(sae_folder)!r}], model={str(llama)!r}, output={str(tmp_path / "there")!r},
+    datasets=[TextTable({str(table)!r}, **{args!r})], context_size={CONTEXT},
+    mask_sinks="first_token", probe_seeds=2, show_progress=False,
+)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    from sae_lens_cosine.saebench import TextTable
+
+    def here(folder: Path) -> Any:
+        return run_sparse_probing(
+            [sae_folder],
+            model=llama,
+            output=folder,
+            datasets=[TextTable(table, **args)],
+            context_size=CONTEXT,
+            mask_sinks="first_token",
+            probe_seeds=2,
+            show_progress=False,
+        )
+
+    cold = here(tmp_path / "here")  # its own caches
+    for part in ("sparse_probing", "answers", "activations"):
+        names = [
+            sorted(
+                str(p.relative_to(tmp_path / w))
+                for p in (tmp_path / w / part).rglob("*")
+            )
+            for w in ("here", "there")
+        ]
+        assert names[0] == names[1]  # the same keys
+    summary = (tmp_path / "there" / "probing_summary.json").read_text()
+    assert cold.summary.model_dump_json(indent=1) == summary
+    read = here(tmp_path / "there")  # what the other process wrote
+    assert asdict(read["my-sae"].eval_result_metrics) == asdict(
+        cold["my-sae"].eval_result_metrics
+    )
