@@ -4,16 +4,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from sae_lens.saes.batchtopk_sae import (
-    BatchTopKTrainingSAE,
-    BatchTopKTrainingSAEConfig,
-)
+from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAE
 from sae_lens.saes.sae import SAEConfig
 from typing_extensions import override
 
 from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAEConfig
 from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
+from sae_lens_cosine.running_threshold import (
+    RunningThreshold,
+    RunningThresholdConfig,
+)
 from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
 from sae_lens_cosine.validation import check_k
 
@@ -23,7 +24,7 @@ class CosineBatchTopKTrainingSAEConfig(
     CosineTrainingSAEConfig,
     AuxLossConfig,
     WeightedLossConfig,
-    BatchTopKTrainingSAEConfig,
+    RunningThresholdConfig,
 ):
     """
     Configuration for training a CosineBatchTopKTrainingSAE; see CosineTrainingSAEConfig.
@@ -33,8 +34,6 @@ class CosineBatchTopKTrainingSAEConfig(
         topk_threshold_lr: share of the newest batch in the running threshold.
         threshold_start_step: batches during which the threshold just follows the newest batch, before it is averaged.
     """
-
-    threshold_start_step: int = 0
 
     @override
     def __post_init__(self) -> None:
@@ -52,7 +51,7 @@ class CosineBatchTopKTrainingSAEConfig(
 
 
 class CosineBatchTopKTrainingSAE(
-    WeightedLoss, AuxLoss, CosineTrainingSAE, BatchTopKTrainingSAE
+    WeightedLoss, AuxLoss, RunningThreshold, CosineTrainingSAE, BatchTopKTrainingSAE
 ):
     """BatchTopK on the cosine score, the paper's SAE; saved as `cosine_jumprelu`."""
 
@@ -74,26 +73,6 @@ class CosineBatchTopKTrainingSAE(
                 "k, or use larger batches."
             )
         return super().encode_with_hidden_pre(x)
-
-    @override
-    @torch.no_grad()
-    def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
-        """Average the smallest selected activation over the batches so far.
-
-        The running average is corrected for its start as Adam's moments are, so that
-        after a short run it is a mean of what was seen and not a value on its way up
-        from zero.
-        """
-        # A sink's third coefficient can be tiny, and would become the minimum.
-        ordinary = acts_topk[..., : self.cfg.d_sae - len(self.sink_latents)]
-        positive = ordinary[ordinary > 0]
-        if positive.numel() == 0:
-            return
-        lr = self.cfg.topk_threshold_lr
-        n = (self.n_batches_trained - self.cfg.threshold_start_step).clamp(min=0)
-        rate = lr / (1 - (1 - lr) ** (n + 1))
-        lowest = positive.min().to(self.topk_threshold.dtype)
-        self.topk_threshold.lerp_(lowest, rate)
 
     @override
     def process_state_dict_for_saving_inference(

@@ -85,11 +85,21 @@ def demo(
     from sae_lens_cosine.demo.results import terminal_table
     from sae_lens_cosine.demo.run import DemoOptions, run_demo
 
-    chosen = {} if arms is None else {"arms": tuple(arms.split(","))}
+    chosen = (
+        {} if arms is None else {"arms": tuple(arm.strip() for arm in arms.split(","))}
+    )
     options = DemoOptions(
         tokens=tokens, layer=layer, d_sae=d_sae, k=k, seed=seed, **chosen
     )
-    results = run_demo(options, out, overwrite)
+    try:
+        results = run_demo(options, out, overwrite)
+    except KeyboardInterrupt:
+        typer.echo(
+            f"\nInterrupted. The same command goes on from {out}.unfinished: SAEs that "
+            "are trained are kept, and an unfinished training begins again.",
+            err=True,
+        )
+        raise typer.Exit(130) from None
     console = Console()
     console.print(terminal_table(results.model_dump(mode="json")))
     console.print(f"Report: {out / 'report.html'}", soft_wrap=True)
@@ -104,7 +114,13 @@ def card(
 
     For example: sae-lens-cosine card me/my-saes output/layer_15 > README.md
     """
-    typer.echo(model_card(repo_id, {path.name: path for path in saes}), nl=False)
+    named = {path.resolve().name: path for path in saes}
+    if len(named) < len(saes):
+        raise ValueError(
+            "Two of the folders have the same name, under which both would be "
+            "published: rename one."
+        )
+    typer.echo(model_card(repo_id, named), nl=False)
 
 
 @app.command()
@@ -172,11 +188,12 @@ def main() -> None:
     except ValidationError as error:
         for problem in error.errors():
             name = "-".join(str(part) for part in problem["loc"]).replace("_", "-")
-            _refuse(f"--{name}={problem['input']}: {problem['msg']}")
-    except (ImportError, TypeError, ValueError, FileExistsError) as error:
+            value = problem["input"]
+            given = ",".join(value) if isinstance(value, tuple) else value
+            reason = problem["msg"].removeprefix("Value error, ")
+            _refuse(f"--{name}={given}: {reason}" if name else reason)
+    except (ImportError, ValueError, TypeError, OSError) as error:
         _refuse(str(error))
-    except KeyboardInterrupt:
-        _refuse("interrupted; the same command goes on from what was finished.")
 
 
 def _refuse(message: str) -> None:

@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
-from sae_lens.saes.batchtopk_sae import (
-    BatchTopKTrainingSAE,
-    BatchTopKTrainingSAEConfig,
-)
+from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAE
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 from typing_extensions import override
 
@@ -19,6 +16,10 @@ from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
 from sae_lens_cosine.initialization import BIAS_INITS, BiasInit, bias_from
 from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
 from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.running_threshold import (
+    RunningThreshold,
+    RunningThresholdConfig,
+)
 from sae_lens_cosine.sink_estimation import is_outlier
 from sae_lens_cosine.validation import (
     check_activations,
@@ -30,7 +31,7 @@ from sae_lens_cosine.validation import (
 
 @dataclass(kw_only=True)
 class ReweightedBatchTopKTrainingSAEConfig(
-    WeightedLossConfig, AuxLossConfig, BatchTopKTrainingSAEConfig
+    WeightedLossConfig, AuxLossConfig, RunningThresholdConfig
 ):
     """
     Configuration for training a ReweightedBatchTopKTrainingSAE.
@@ -72,7 +73,7 @@ class ReweightedBatchTopKTrainingSAEConfig(
 
 
 class ReweightedBatchTopKTrainingSAE(
-    KeepsPrecision, WeightedLoss, AuxLoss, BatchTopKTrainingSAE
+    KeepsPrecision, WeightedLoss, AuxLoss, RunningThreshold, BatchTopKTrainingSAE
 ):
     """BatchTopK on the inner product with weighted tokens; saved as `jumprelu`."""
 

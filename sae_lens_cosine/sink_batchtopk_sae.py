@@ -4,26 +4,28 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from sae_lens.saes.batchtopk_sae import (
-    BatchTopKTrainingSAE,
-    BatchTopKTrainingSAEConfig,
-)
+from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAE
 from sae_lens.saes.sae import SAEConfig
 from sae_lens.saes.topk_sae import act_times_W_dec
 from typing_extensions import override
 
 from sae_lens_cosine.jumprelu_sae import CosineJumpReLUSAEConfig
+from sae_lens_cosine.running_threshold import (
+    RunningThreshold,
+    RunningThresholdConfig,
+)
 from sae_lens_cosine.sink_training import SinkTrainingSAE, SinkTrainingSAEConfig
 from sae_lens_cosine.validation import check_k, check_normalization
 
 
 @dataclass(kw_only=True)
-class SinkBatchTopKTrainingSAEConfig(SinkTrainingSAEConfig, BatchTopKTrainingSAEConfig):
+class SinkBatchTopKTrainingSAEConfig(SinkTrainingSAEConfig, RunningThresholdConfig):
     """
     Configuration for training a SinkBatchTopKTrainingSAE; see SinkTrainingSAEConfig.
 
     Args:
         k: latents kept a token, on average over the batch; may be a fraction.
+        decoder_init_norm: norm of the decoder rows at the start.
     """
 
     exponent_mode: ClassVar[str] = "global"  # read into the inference config
@@ -44,7 +46,7 @@ class SinkBatchTopKTrainingSAEConfig(SinkTrainingSAEConfig, BatchTopKTrainingSAE
         return CosineJumpReLUSAEConfig
 
 
-class SinkBatchTopKTrainingSAE(SinkTrainingSAE, BatchTopKTrainingSAE):
+class SinkBatchTopKTrainingSAE(RunningThreshold, SinkTrainingSAE, BatchTopKTrainingSAE):
     """The inner-product baseline with the sink treatment of the cosine SAEs.
 
     It tells the share of the score in a difference from the share of the treatment;
@@ -87,11 +89,6 @@ class SinkBatchTopKTrainingSAE(SinkTrainingSAE, BatchTopKTrainingSAE):
         sae_out = act_times_W_dec(feature_acts, W_dec, rescale) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
         return self.reshape_fn_out(sae_out, self.d_head)
-
-    @override
-    def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
-        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
-        super().update_topk_threshold(acts_topk[..., :n_ordinary])
 
     @override
     @torch.no_grad()

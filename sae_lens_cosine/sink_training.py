@@ -3,7 +3,7 @@
 import logging
 from abc import ABC
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sae_lens.saes.sae import (
@@ -46,8 +46,10 @@ class SinkTrainingSAEConfig(Versioned, TrainingSAEConfig, ABC):
                 "outliers: use a number above 1 (the paper: 10), or None to treat all "
                 "tokens alike."
             )
-        if self.sink_rank < 0:
-            raise ValueError(f"sink_rank={self.sink_rank} must not be negative.")
+        if self.sink_rank < 0 or int(self.sink_rank) != self.sink_rank:
+            raise ValueError(
+                f"sink_rank={self.sink_rank} must be a whole number and not negative."
+            )
         if self.sink_rank and multiple is None:
             raise ValueError(
                 f"sink_rank={self.sink_rank} needs outlier_norm_multiple, which says "
@@ -64,7 +66,14 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     ``sink_rank=0``.
     """
 
+    precision_floors: ClassVar[dict[str, torch.dtype]] = {
+        **SinkLatents.precision_floors,
+        "n_batches_trained": torch.float64,
+    }
+
     b_enc: nn.Parameter
+    # Trainer counters count steps from where SAELens saved them, which is one short.
+    n_batches_trained: torch.Tensor
     sink_estimator: SinkEstimator | None
     _has_warned = False
 
@@ -74,6 +83,8 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         self.sink_estimator = (
             SinkEstimator(self.cfg.d_in, self.device) if self.cfg.sink_rank else None
         )
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.register_buffer("n_batches_trained", zero)
 
     @override
     def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
@@ -101,6 +112,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         output = super().training_forward_pass(
             replace(step_input, sae_in=x, dead_neuron_mask=dead)
         )
+        self.n_batches_trained += 1
         output.metrics["dropped_token_share"] = dropped_share
         if n_reserved:
             acts = output.feature_acts
@@ -239,6 +251,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         ``state_dict`` must hold clones; reserved latents get unit columns, exponent 1
         and no bias.
         """
+        del state_dict["n_batches_trained"]
         for key in [key for key in state_dict if key.startswith("sink_estimator.")]:
             del state_dict[key]
         n_reserved = len(self.sink_latents)

@@ -59,8 +59,11 @@ class CosineTrainingSAEConfig(SinkTrainingSAEConfig, ABC):
         check_normalization(self.normalize_activations)
         for name in ("initial_exponent", "initial_log_scale"):
             value = getattr(self, name)
-            if value is not None and not math.isfinite(value):
-                raise ValueError(f"{name}={value} must be a finite number.")
+            if value is not None and not abs(value) <= 50:
+                raise ValueError(
+                    f"{name}={value} must be a number between -50 and 50: the score "
+                    "is a power of e, and of the norm, by it."
+                )
         if self.decoder_init_norm not in (None, 1.0):
             raise ValueError(
                 f"decoder_init_norm={self.decoder_init_norm} has no effect: a cosine "
@@ -90,7 +93,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
         "exponent_base": torch.float32,
         "exponent_delta": torch.float32,
         "log_scale": torch.float32,
-        "n_batches_trained": torch.float64,
     }
 
     cfg: Any
@@ -98,8 +100,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
     exponent_base: nn.Parameter  # scalar
     exponent_delta: nn.Parameter | None  # [d_sae], or None if global
     log_scale: nn.Parameter  # b: scalar if global, else [d_sae]
-    # Trainer counters count steps from where SAELens saved them, which is one short.
-    n_batches_trained: torch.Tensor
 
     @override
     def initialize_weights(self) -> None:
@@ -120,10 +120,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
             log_scale = (1 - cfg.initial_exponent) * math.log(math.sqrt(cfg.d_in))
         self.log_scale = parameter(
             (cfg.d_sae,) if per_feature else (), log_scale, cfg.train_log_scale
-        )
-        self.register_buffer(
-            "n_batches_trained",
-            torch.zeros((), dtype=torch.float64, device=self.device),
         )
 
     @property
@@ -188,7 +184,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
                 changed then.
         """
         output = super().training_forward_pass(step_input)
-        self.n_batches_trained += 1
         output.metrics |= self.exponent_metrics()
         return output
 
@@ -259,7 +254,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
         """
         for key in ("exponent_base", "exponent_delta", "log_scale"):
             state_dict.pop(key, None)
-        state_dict.pop("n_batches_trained")
         state_dict |= {
             "W_enc": self.scaled_W_enc.contiguous(),
             "W_dec": unit(self.W_dec, dim=1).to(self.W_dec.dtype),

@@ -28,7 +28,7 @@ def check_normalization(normalize_activations: str) -> None:
 
 def check_k(k: float, d_sae: int) -> None:
     """Refuse a ``k`` that selects nothing or more latents than there are."""
-    if not 0 < k <= d_sae:
+    if isinstance(k, str) or not 0 < k <= d_sae:
         raise ValueError(f"k={k} must be above 0 and at most d_sae={d_sae}.")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from sae_lens import BatchTopKTrainingSAEConfig, TrainingSAEConfig
 
 from sae_lens_cosine.batchtopk_sae import CosineBatchTopKTrainingSAEConfig
@@ -45,6 +45,12 @@ class DemoOptions(BaseModel):
                 f"name at least one of {', '.join(ARMS)}, each once, with commas"
             )
         return arms
+
+    @model_validator(mode="after")
+    def _enough_latents(self) -> "DemoOptions":
+        if self.k > self.d_sae:
+            raise ValueError(f"k={self.k} is more than d_sae={self.d_sae}")
+        return self
 
     @property
     def hook_name(self) -> str:

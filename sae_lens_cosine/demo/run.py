@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,13 @@ def run_demo(options: DemoOptions, out: Path, overwrite: bool = False) -> Result
         ImportError: naming the extra that is missing.
     """
     start = time.perf_counter()
+    for package in ("sae_bench", "gguf", "plotly"):
+        if find_spec(package) is None:
+            raise ImportError(
+                f"The demo needs {package}, which is not installed: "
+                'pip install "sae-lens-cosine[demo]"'
+            )
+    out = out.resolve()
     work = _open_work_folder(options, out, overwrite)
     # Here and not above: SAEBench takes seconds to import.
     from sae_lens_cosine.saebench import run_sparse_probing
@@ -230,6 +238,11 @@ def _open_work_folder(options: DemoOptions, out: Path, overwrite: bool) -> Path:
         raise FileExistsError(
             f"{out} exists: choose another --out, or replace it with --overwrite."
         )
+    if out.exists() and not (out / "results.json").is_file():
+        raise FileExistsError(
+            f"{out} holds no results of this command, so --overwrite would delete "
+            "something else: choose another --out."
+        )
     work = out.with_name(out.name + ".unfinished")
     noted = work / "options.json"
     if work.exists():
@@ -276,7 +289,9 @@ def _finish(results: Results, work: Path, out: Path, overwrite: bool) -> None:
     (work / "results.json").write_text(results.model_dump_json(indent=1))
     write_report(results.model_dump(mode="json"), work / "report.html")
     shutil.rmtree(work / "activations")
-    (work / "options.json").unlink()
+    replaced = out.with_name(out.name + ".replaced")
     if overwrite and out.exists():
-        shutil.rmtree(out)
+        os.replace(out, replaced)
     os.replace(work, out)
+    (out / "options.json").unlink()
+    shutil.rmtree(replaced, ignore_errors=True)

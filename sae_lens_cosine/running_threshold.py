@@ -1,0 +1,66 @@
+"""The threshold that a BatchTopK SAE of this package is saved with."""
+
+from abc import ABC
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from sae_lens.saes.batchtopk_sae import (
+    BatchTopKTrainingSAE,
+    BatchTopKTrainingSAEConfig,
+)
+from typing_extensions import override
+
+
+@dataclass(kw_only=True)
+class RunningThresholdConfig(BatchTopKTrainingSAEConfig):
+    """
+    Configuration of the running threshold.
+
+    Args:
+        topk_threshold_lr: share of the newest batch in the running threshold.
+        threshold_start_step: batches during which the threshold just follows the newest batch, before it is averaged.
+    """
+
+    threshold_start_step: int = 0
+
+    @override
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.topk_threshold_lr <= 1:
+            raise ValueError(
+                f"topk_threshold_lr={self.topk_threshold_lr} must be above 0 and at "
+                "most 1: it is the newest batch's share in an average."
+            )
+        if self.threshold_start_step < 0:
+            raise ValueError(
+                f"threshold_start_step={self.threshold_start_step} must not be negative."
+            )
+
+
+class RunningThreshold(BatchTopKTrainingSAE, ABC):
+    """BatchTopK whose threshold is a mean of the batches seen, however few."""
+
+    cfg: Any
+    n_batches_trained: torch.Tensor
+
+    @override
+    @torch.no_grad()
+    def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
+        """Average the smallest selected activation over the batches so far.
+
+        The running average is corrected for its start as Adam's moments are. SAELens's
+        starts at zero and is a third short after 100 batches, so that a short run is
+        saved several times denser than k.
+        """
+        # A sink's third coefficient can be tiny, and would become the minimum.
+        n_reserved = len(getattr(self, "sink_latents", []))
+        ordinary = acts_topk[..., : self.cfg.d_sae - n_reserved]
+        positive = ordinary[ordinary > 0]
+        if positive.numel() == 0:
+            return
+        lr = self.cfg.topk_threshold_lr
+        n = (self.n_batches_trained - self.cfg.threshold_start_step).clamp(min=0)
+        rate = lr / (1 - (1 - lr) ** (n + 1))
+        lowest = positive.min().to(self.topk_threshold.dtype)
+        self.topk_threshold.lerp_(lowest, rate)
