@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sae_lens.saes.batchtopk_sae import (
-    BatchTopKTrainingSAE,
-    BatchTopKTrainingSAEConfig,
-)
+from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAEConfig
+from sae_lens.saes.sae import TrainingSAE
 from typing_extensions import override
 
 
@@ -38,13 +36,17 @@ class RunningThresholdConfig(BatchTopKTrainingSAEConfig):
             )
 
 
-class RunningThreshold(BatchTopKTrainingSAE, ABC):
-    """BatchTopK whose threshold is a mean of the batches seen, however few."""
+class RunningThreshold(TrainingSAE[Any], ABC):
+    """Goes before a BatchTopK class: its threshold is a mean of the batches seen.
+
+    Not itself a BatchTopK class, which would put that one before the class that
+    chooses the rows of a step.
+    """
 
     cfg: Any
+    topk_threshold: torch.Tensor
     n_batches_trained: torch.Tensor
 
-    @override
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
         """Average the smallest selected activation over the batches so far.

@@ -87,3 +87,19 @@ def test_a_k_that_selects_nothing_is_refused():
     with pytest.raises(ValueError, match=r"k=0.01 over a batch of 64 rows selects no"):
         step(sae, activations(64))
     step(sae, activations(200))  # 2 of 200 tokens
+
+
+@pytest.mark.parametrize(
+    "architecture", ["cosine_batchtopk", "sink_batchtopk", "reweighted_batchtopk"]
+)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("topk_threshold_lr", 0.0),
+        ("topk_threshold_lr", 2.0),
+        ("threshold_start_step", -1),
+    ],
+)
+def test_a_rate_that_breaks_the_average_is_refused(architecture, field, value):
+    with pytest.raises(ValueError, match=f"{field}={value} must"):
+        training_sae(architecture, **{field: value})

@@ -111,3 +111,27 @@ def test_the_whole_job(tmp_path, monkeypatch):
 
     with pytest.raises(FileExistsError, match="--overwrite"):
         run_demo(options, out)
+
+
+def test_overwrite_replaces_nothing_but_a_result_of_its_own(tmp_path):
+    thesis = tmp_path / "project" / "thesis.tex"
+    thesis.parent.mkdir()
+    thesis.write_text("mine")
+    with pytest.raises(FileExistsError, match="would delete something else"):
+        run_demo(DemoOptions(), thesis.parent, overwrite=True)
+    with pytest.raises(FileExistsError, match="would delete something else"):
+        run_demo(DemoOptions(), thesis, overwrite=True)
+    assert thesis.read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["project"]
+
+
+def test_more_latents_a_token_than_there_are_is_refused_at_once():
+    with pytest.raises(ValidationError, match="k=600 is more than d_sae=512"):
+        DemoOptions(k=600, d_sae=512)
+
+
+def test_a_missing_package_names_the_demo_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(run, "find_spec", lambda name: None if name == "gguf" else 1)
+    with pytest.raises(ImportError, match=r'gguf.*"sae-lens-cosine\[demo\]"'):
+        run_demo(DemoOptions(), tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
