@@ -3,10 +3,12 @@
     python benchmarks/sink_step.py
 
 alternates full steps (forward, loss, backward, clip, Adam) of two cosine SAEs that
-differ in `sink_rank` alone, and prints the ratio of their medians. Memory is the peak
-of the tensors of a step beyond weights and optimizer, as the allocator reports it.
+differ in `sink_rank` alone, and prints the ratio of their medians. Memory is what
+steps add to the peak resident size of a process of their own.
 """
 
+import multiprocessing
+import resource
 import statistics
 import time
 from typing import Annotated
@@ -15,7 +17,6 @@ import torch
 import typer
 from sae_lens import TrainingSAE
 from sae_lens.saes.sae import TrainStepInput
-from torch.profiler import ProfilerActivity, profile
 
 from sae_lens_cosine import CosineBatchTopKTrainingSAEConfig
 
@@ -50,15 +51,14 @@ class Arm:
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def peak_bytes(self, x: torch.Tensor) -> int:
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:
-            self.step(x)
-        held = peak = 0
-        for event in prof.events() or []:
-            if event.name == "[memory]":
-                held += event.cpu_memory_usage
-                peak = max(peak, held)
-        return peak
+
+def peak_kibibytes(sink_rank: int, d_sae: int) -> int:
+    """Growth of the peak resident size over a few steps; for a fresh process."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    arm = Arm(sink_rank, d_sae)
+    for seed in range(5, 10):
+        arm.step(batch(seed))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 
 
 def main(
@@ -75,11 +75,15 @@ def main(
             arm.step(x)
             times[name].append(time.perf_counter() - start)
     medians = {name: statistics.median(values) for name, values in times.items()}
-    peaks = {name: arm.peak_bytes(x) for name, arm in arms.items()}
+    fresh = multiprocessing.get_context("spawn")
+    peaks: dict[str, int] = {}
+    for name, rank in (("sink_rank=0", 0), ("sink_rank=3", 3)):
+        with fresh.Pool(1) as pool:
+            peaks[name] = pool.apply(peak_kibibytes, (rank, d_sae))
     for name in arms:
         print(
             f"{name}: median {medians[name]:.3f} s of {repetitions}, "
-            f"peak {peaks[name] / 2**20:.0f} MiB"
+            f"peak {peaks[name] / 2**10:.0f} MiB"
         )
     plain, treated = arms
     print(f"time ratio {medians[treated] / medians[plain]:.3f}")
