@@ -8,9 +8,10 @@ steps add to the peak resident size of a process of their own.
 """
 
 import multiprocessing
-import resource
+import re
 import statistics
 import time
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -54,11 +55,17 @@ class Arm:
 
 def peak_kibibytes(sink_rank: int, d_sae: int) -> int:
     """Growth of the peak resident size over a few steps; for a fresh process."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_resident_kibibytes()
     arm = Arm(sink_rank, d_sae)
     for seed in range(5, 10):
         arm.step(batch(seed))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    return peak_resident_kibibytes() - before
+
+
+def peak_resident_kibibytes() -> int:
+    """Of this process alone; getrusage would count that of its parent in (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
 
 
 def main(
