@@ -6,34 +6,13 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "disabled")
 
 import random
-from pathlib import Path
 
 import pytest
 import torch
 from datasets import Dataset
 from sae_lens import HookedSAETransformer
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
+from tiny_words import WORDS, make_tokenizer
 from transformer_lens import HookedTransformerConfig
-from transformers import PreTrainedTokenizerFast
-
-WORDS = [f"w{i}" for i in range(60)]
-
-
-def make_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """Saved and loaded again: TransformerLens asks a tokenizer for its folder."""
-    vocabulary = {word: i for i, word in enumerate(["<bos>", "<pad>", "<unk>", *WORDS])}
-    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    tokenizer.pre_tokenizer = Whitespace()  # type: ignore[assignment]
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<bos>",
-        eos_token="<bos>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-    ).save_pretrained(folder)
-    return PreTrainedTokenizerFast.from_pretrained(folder)
 
 
 @pytest.fixture(scope="session")

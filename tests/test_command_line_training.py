@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import WORDS, make_tokenizer
 from sae_lens import SAE, TrainingSAE
 from safetensors.torch import load_file
+from tiny_words import WORDS, make_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from sae_lens_cosine import CosineJumpReLUSAE
