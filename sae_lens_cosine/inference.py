@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import override
 
 from sae_lens_cosine.format_version import Versioned
-from sae_lens_cosine.score import cosine_score
+from sae_lens_cosine.score import cosine_score, row_norms
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.validation import check_choice, check_normalization
 
@@ -115,8 +115,7 @@ class CosineSAE(SinkLatents, ABC):
         A zero row thus stays zero and keeps its encoder and threshold through any
         number of folds.
         """
-        dtype = torch.promote_types(self.W_dec.dtype, torch.float32)
-        norm = torch.linalg.vector_norm(self.W_dec, dim=-1, dtype=dtype)
+        norm = row_norms(self.W_dec)
         return torch.where(norm > 0, norm, torch.ones_like(norm))
 
     @override

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from sae_lens_cosine.sink_estimation import row_norms
+from sae_lens_cosine.score import row_norms
 
 BiasInit = Literal["geometric_median", "mean", "zeros"]
 BIAS_INITS: tuple[BiasInit, ...] = ("geometric_median", "mean", "zeros")

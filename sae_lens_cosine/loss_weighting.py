@@ -14,6 +14,7 @@ import torch
 from sae_lens.saes.sae import TrainingSAE, TrainingSAEConfig
 from typing_extensions import override
 
+from sae_lens_cosine.score import row_norms
 from sae_lens_cosine.validation import check_choice
 
 LossWeighting = Literal["none", "inverse_norm", "inverse_norm_squared"]
@@ -47,9 +48,8 @@ def token_weights(x_c: torch.Tensor, weighting: LossWeighting) -> torch.Tensor:
 
     A row of zeros has no direction to learn and gets weight 0.
     """
-    dtype = torch.promote_types(x_c.dtype, torch.float32)
-    n = torch.linalg.vector_norm(x_c, dim=-1, keepdim=True, dtype=dtype)
-    is_zero = n <= torch.finfo(dtype).tiny ** 0.5
+    n = row_norms(x_c).unsqueeze(-1)
+    is_zero = n <= torch.finfo(n.dtype).tiny ** 0.5
     power = {"none": 0, "inverse_norm": 1, "inverse_norm_squared": 2}[weighting]
     # relative to the smallest norm, so that no power leaves the range of the dtype
     smallest = n.masked_fill(is_zero, torch.inf).min()

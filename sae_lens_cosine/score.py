@@ -3,6 +3,12 @@
 import torch
 
 
+def row_norms(x: torch.Tensor) -> torch.Tensor:
+    """Norms ``[...]`` of rows ``[..., d_in]``, in at least float32."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return torch.linalg.vector_norm(x, dim=-1, dtype=dtype)
+
+
 def cosine_score(
     x_c: torch.Tensor,
     W_enc: torch.Tensor,
@@ -28,9 +34,7 @@ def cosine_score(
     Returns:
         ``hidden_pre``, ``[..., d_sae]``, in the dtype of ``W_enc``.
     """
-    n = torch.linalg.vector_norm(
-        x_c, dim=-1, keepdim=True, dtype=torch.promote_types(x_c.dtype, torch.float32)
-    )
+    n = row_norms(x_c).unsqueeze(-1)
     # Below this the squares in the norm underflow and the direction is noise.
     is_zero = n <= torch.finfo(n.dtype).tiny ** 0.5
     log_n = n.masked_fill(is_zero, 1.0).log()

@@ -5,18 +5,13 @@ from typing import ClassVar
 import torch
 
 from sae_lens_cosine.precision import KeepsPrecision
+from sae_lens_cosine.score import row_norms
 
 MAX_SINKS = 64
 """Sinks after which the subspace is taken to be stable. The 52 of one batch of 4096
 SmolLM2 tokens gave the same explained variance as many more."""
 MAX_BATCHES = 100
 """Batches after which the estimate is made from whatever sinks there were."""
-
-
-def row_norms(x: torch.Tensor) -> torch.Tensor:
-    """Norms ``[...]`` of rows ``[..., d_in]``, in at least float32."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    return torch.linalg.vector_norm(x, dim=-1, dtype=dtype)
 
 
 def is_outlier(x: torch.Tensor, multiple: float) -> torch.Tensor:

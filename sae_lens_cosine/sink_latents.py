@@ -8,7 +8,7 @@ from sae_lens.saes.sae import SAE
 from typing_extensions import override
 
 from sae_lens_cosine.precision import KeepsPrecision
-from sae_lens_cosine.sink_estimation import row_norms
+from sae_lens_cosine.score import row_norms
 from sae_lens_cosine.validation import check_activations
 
 

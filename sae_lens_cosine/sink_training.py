@@ -16,7 +16,8 @@ from torch import nn
 from typing_extensions import override
 
 from sae_lens_cosine.format_version import Versioned
-from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier, row_norms
+from sae_lens_cosine.score import row_norms
+from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.validation import check_activations
 

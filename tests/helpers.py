@@ -3,7 +3,12 @@
 from typing import Any
 
 import torch
-from sae_lens import TrainingSAE, TrainingSAEConfig
+from sae_lens import (
+    StandardSAE,
+    StandardSAEConfig,
+    TrainingSAE,
+    TrainingSAEConfig,
+)
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 
 import sae_lens_cosine  # noqa: F401  (registers the architectures)
@@ -64,4 +69,15 @@ def train(sae: TrainingSAE, n_steps: int = 10, lr: float = 1e-2) -> TrainingSAE:
         step(sae, activations(seed=i)).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+    return sae
+
+
+def linear_sae(
+    d_in: int, scale: float = 1.0, dtype: str = "float64", **cfg: Any
+) -> StandardSAE:
+    """``x_hat = scale * x``: latents relu(x) and relu(-x), each with its own row."""
+    sae = StandardSAE(StandardSAEConfig(d_in=d_in, d_sae=2 * d_in, dtype=dtype, **cfg))
+    identity = torch.eye(d_in, dtype=sae.dtype)
+    sae.W_enc.data = torch.cat([identity, -identity], dim=1)
+    sae.W_dec.data = torch.cat([scale * identity, -scale * identity])
     return sae

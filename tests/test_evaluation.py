@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import linear_sae
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sae_lens import (
@@ -24,17 +25,6 @@ from sae_lens_cosine.evaluation import (
 )
 
 EDGES = (1.0, 2.0, 3.0)
-
-
-def linear_sae(
-    d_in: int, scale: float = 1.0, dtype: str = "float64", **cfg: Any
-) -> StandardSAE:
-    """``x_hat = scale * x``: latents relu(x) and relu(-x), each with its own row."""
-    sae = StandardSAE(StandardSAEConfig(d_in=d_in, d_sae=2 * d_in, dtype=dtype, **cfg))
-    identity = torch.eye(d_in, dtype=sae.dtype)
-    sae.W_enc.data = torch.cat([identity, -identity], dim=1)
-    sae.W_dec.data = torch.cat([scale * identity, -scale * identity])
-    return sae
 
 
 def evaluate(

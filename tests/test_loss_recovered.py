@@ -5,30 +5,17 @@ from typing import Any
 
 import pytest
 import torch
+from helpers import linear_sae
 from sae_lens import (
     SAE,
     BatchTopKTrainingSAE,
     BatchTopKTrainingSAEConfig,
-    StandardSAE,
-    StandardSAEConfig,
 )
 from sae_lens.evals import get_recons_loss
 from sae_lens.training.activation_scaler import ActivationScaler
 from transformer_lens import HookedTransformer, HookedTransformerConfig
 
 from sae_lens_cosine.loss_recovered import LossRecovered, cross_entropy_recovered
-
-
-def linear_sae(
-    d_in: int, scale: float = 1.0, dtype: str = "float64", **cfg: Any
-) -> StandardSAE:
-    """``x_hat = scale * x``: latents relu(x) and relu(-x), each with its own row."""
-    sae = StandardSAE(StandardSAEConfig(d_in=d_in, d_sae=2 * d_in, dtype=dtype, **cfg))
-    identity = torch.eye(d_in, dtype=sae.dtype)
-    sae.W_enc.data = torch.cat([identity, -identity], dim=1)
-    sae.W_dec.data = torch.cat([scale * identity, -scale * identity])
-    return sae
-
 
 HOOKS = [
     "blocks.0.hook_resid_post",
