@@ -1,7 +1,9 @@
 """`cosine_abstopk`: the k scores of each token that are largest by magnitude."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from sae_lens.saes.abstopk_sae import (
     AbsTopKSAE,
     AbsTopKSAEConfig,
@@ -66,3 +68,7 @@ class CosineAbsTopKTrainingSAE(CosineTopKTrainingSAE, AbsTopKTrainingSAE):
     """Per-token AbsTopK on the cosine score; saved as `cosine_abstopk`."""
 
     cfg: CosineAbsTopKTrainingSAEConfig  # type: ignore[assignment]
+
+    @override
+    def get_activation_fn(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        return AbsTopKTrainingSAE.get_activation_fn(self)

@@ -47,9 +47,8 @@ class AuxLossConfig(TrainingSAEConfig, ABC):
 def aux_loss(
     sae_in: torch.Tensor,
     sae_out: torch.Tensor,
-    hidden_pre: torch.Tensor,
-    dead: torch.Tensor | None,
-    W_dec: torch.Tensor,
+    dead_pre: torch.Tensor,
+    dead_rows: torch.Tensor,
     b_dec: torch.Tensor,
     normalization: AuxLossNormalization = "none",
     select_acts: AuxActs = calculate_topk_aux_acts,
@@ -71,21 +70,22 @@ def aux_loss(
     Args:
         sae_in: ``[n, d_in]``.
         sae_out: ``[n, d_in]``.
-        hidden_pre: ``[n, d_sae]``.
-        dead: ``[d_sae]``, bool; None for no dead latents.
-        W_dec: ``[d_sae, d_in]``, of any row norms; a row of zeros contributes nothing.
+        dead_pre: ``[n, n_dead]``, ``hidden_pre`` of the dead latents.
+        dead_rows: ``[n_dead, d_in]``, their decoder rows, of any norms; a row of zeros contributes nothing.
         b_dec: ``[d_in]``, a centre of the activations.
         normalization: see above.
         select_acts: SAELens's choice of dead latents, by value or by magnitude.
     """
-    if dead is None or (n_dead := int(dead.sum())) == 0:
+    n_dead = len(dead_rows)
+    if n_dead == 0:
         return sae_out.new_tensor(0.0)
     k_aux = sae_in.shape[-1] // 2
     share = min(n_dead / k_aux, 1.0)
-    acts = select_acts(min(k_aux, n_dead), hidden_pre, dead)
+    every = torch.ones(n_dead, dtype=torch.bool, device=dead_pre.device)
+    acts = select_acts(min(k_aux, n_dead), dead_pre, every)
     dtype = torch.promote_types(sae_in.dtype, torch.float32)
     residual = (sae_in.to(dtype) - sae_out.to(dtype)).detach()
-    reconstruction = (acts @ unit(W_dec, dim=1).to(acts.dtype)).to(dtype)
+    reconstruction = (acts @ unit(dead_rows, dim=1).to(acts.dtype)).to(dtype)
     error = (reconstruction - residual).pow(2).sum(dim=-1).mean()
     if normalization == "none":
         return share * error
@@ -118,16 +118,27 @@ class AuxLoss(TrainingSAE[Any], ABC):
         dead_neuron_mask: torch.Tensor | None,
         select_acts: AuxActs = calculate_topk_aux_acts,
     ) -> torch.Tensor:
+        if dead_neuron_mask is None or not dead_neuron_mask.any():
+            return sae_out.new_tensor(0.0)
+        dead = dead_neuron_mask.nonzero().squeeze(1)
         return self.cfg.aux_loss_coefficient * aux_loss(
             sae_in,
             sae_out,
-            hidden_pre,
-            dead_neuron_mask,
-            self.W_dec,
+            self.scores_of(dead, sae_in, hidden_pre),
+            self.W_dec.index_select(0, dead),
             self.b_dec,
             self.cfg.aux_loss_normalization,
             select_acts,
         )
+
+    def scores_of(
+        self,
+        latents: torch.Tensor,
+        sae_in: torch.Tensor,  # noqa: ARG002  (read by classes with a sparse step)
+        hidden_pre: torch.Tensor,
+    ) -> torch.Tensor:
+        """``hidden_pre`` of some latents with its gradient, ``[n, n_latents]``."""
+        return hidden_pre.index_select(-1, latents)
 
     def calculate_abstopk_aux_loss(
         self,

@@ -33,7 +33,10 @@ class CosineBatchTopKTrainingSAEConfig(
         k: latents kept a token, on average over the batch; may be a fraction.
         topk_threshold_lr: share of the newest batch in the running threshold.
         threshold_start_step: batches during which the threshold just follows the newest batch, before it is averaged.
+        use_sparse_activations: whether training steps follow the kept scores alone, as COO activations: the same step, several times faster.
     """
+
+    use_sparse_activations: bool = True
 
     @override
     def __post_init__(self) -> None:
@@ -51,7 +54,7 @@ class CosineBatchTopKTrainingSAEConfig(
 
 
 class CosineBatchTopKTrainingSAE(
-    WeightedLoss, AuxLoss, RunningThreshold, CosineTrainingSAE, BatchTopKTrainingSAE
+    WeightedLoss, CosineTrainingSAE, AuxLoss, RunningThreshold, BatchTopKTrainingSAE
 ):
     """BatchTopK on the cosine score, the paper's SAE; saved as `cosine_jumprelu`."""
 
@@ -61,18 +64,6 @@ class CosineBatchTopKTrainingSAE(
     }
 
     cfg: CosineBatchTopKTrainingSAEConfig  # type: ignore[assignment]
-
-    @override
-    def encode_with_hidden_pre(
-        self, x: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        n_rows = x.shape[:-1].numel()
-        if self.cfg.k * n_rows < 1:
-            raise ValueError(
-                f"k={self.cfg.k} over a batch of {n_rows} rows selects nothing: raise "
-                "k, or use larger batches."
-            )
-        return super().encode_with_hidden_pre(x)
 
     @override
     def process_state_dict_for_saving_inference(

@@ -9,7 +9,6 @@ from sae_lens.saes.matryoshka_batchtopk_sae import (
     MatryoshkaBatchTopKTrainingSAE,
     MatryoshkaBatchTopKTrainingSAEConfig,
 )
-from sae_lens.saes.topk_sae import act_times_W_dec
 from typing_extensions import override
 
 from sae_lens_cosine.aux_loss import aux_loss
@@ -84,12 +83,12 @@ class CosineMatryoshkaBatchTopKTrainingSAE(
         Latents reserved for sinks belong to every prefix: without them, a sink's
         error would be 10,000 times an ordinary token's.
         """
-        W_dec = self.decoder_rows(unit(self.W_dec, dim=1).to(self.W_dec.dtype))
+        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
         widths = self.cfg.matryoshka_widths
         n_ordinary = self.cfg.d_sae - len(self.sink_latents)
 
         def decode(start: int, end: int) -> torch.Tensor:
-            return act_times_W_dec(feature_acts[:, start:end], W_dec[start:end], False)
+            return self.weighted_rows(feature_acts, W_dec, start, end)
 
         decoded, start = self.b_dec, 0
         if self.sink_latents:
@@ -110,18 +109,20 @@ class CosineMatryoshkaBatchTopKTrainingSAE(
     ) -> torch.Tensor:
         """The auxiliary losses of the levels, each on what the level misses, summed."""
         total, start = sae_out.new_tensor(0.0), 0
-        if dead_neuron_mask is None:
+        if dead_neuron_mask is None or not dead_neuron_mask.any():
             return total
+        dead = dead_neuron_mask.nonzero().squeeze(1)
+        dead_pre = self.scores_of(dead, sae_in, hidden_pre)
+        dead_rows = self.W_dec.index_select(0, dead)
         for end, level_out in self._iterable_decode(
             feature_acts, include_outer_loss=True
         ):
-            level = slice(start, end)
+            level = (start <= dead) & (dead < end)
             total = total + aux_loss(
                 sae_in,
                 level_out,
-                hidden_pre[:, level],
-                dead_neuron_mask[level],
-                self.W_dec[level],
+                dead_pre[:, level],
+                dead_rows[level],
                 self.b_dec,
                 self.cfg.aux_loss_normalization,
             )

@@ -9,6 +9,8 @@ from sae_lens.saes.batchtopk_sae import BatchTopKTrainingSAEConfig
 from sae_lens.saes.sae import TrainingSAE
 from typing_extensions import override
 
+from sae_lens_cosine.selection import BatchTopK
+
 
 @dataclass(kw_only=True)
 class RunningThresholdConfig(BatchTopKTrainingSAEConfig):
@@ -47,6 +49,10 @@ class RunningThreshold(TrainingSAE[Any], ABC):
     topk_threshold: torch.Tensor
     n_batches_trained: torch.Tensor
 
+    @override
+    def get_activation_fn(self) -> BatchTopK:
+        return BatchTopK(self.cfg.k)
+
     @torch.no_grad()
     def update_topk_threshold(self, acts_topk: torch.Tensor) -> None:
         """Average the smallest selected activation over the batches so far.
@@ -57,7 +63,12 @@ class RunningThreshold(TrainingSAE[Any], ABC):
         """
         # A sink's third coefficient can be tiny, and would become the minimum.
         n_reserved = len(getattr(self, "sink_latents", []))
-        ordinary = acts_topk[..., : self.cfg.d_sae - n_reserved]
+        n_ordinary = self.cfg.d_sae - n_reserved
+        if acts_topk.is_sparse:
+            acts = acts_topk.coalesce()
+            ordinary = acts.values()[acts.indices()[-1] < n_ordinary]
+        else:
+            ordinary = acts_topk[..., :n_ordinary]
         positive = ordinary[ordinary > 0]
         if positive.numel() == 0:
             return

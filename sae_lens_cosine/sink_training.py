@@ -2,6 +2,7 @@
 
 import logging
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from sae_lens_cosine.format_version import Versioned
 from sae_lens_cosine.score import row_norms
 from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
+from sae_lens_cosine.sparse_step import Entries, sparse_product
 from sae_lens_cosine.validation import check_activations
 
 logger = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     n_batches_trained: torch.Tensor
     sink_estimator: SinkEstimator | None
     _has_warned = False
+    _is_sparse_step = False
 
     @override
     def initialize_weights(self) -> None:
@@ -110,9 +113,13 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         if dead is not None and n_reserved:
             dead = dead.clone()
             dead[-n_reserved:] = False  # silent without sinks, but not dead
-        output = super().training_forward_pass(
-            replace(step_input, sae_in=x, dead_neuron_mask=dead)
-        )
+        self._is_sparse_step = self.takes_sparse_steps
+        try:
+            output = super().training_forward_pass(
+                replace(step_input, sae_in=x, dead_neuron_mask=dead)
+            )
+        finally:
+            self._is_sparse_step = False
         self.n_batches_trained += 1
         output.metrics["dropped_token_share"] = dropped_share
         if n_reserved:
@@ -124,6 +131,22 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
                 ),
             }
         return output
+
+    @property
+    def takes_sparse_steps(self) -> bool:
+        """Whether a training step follows the selected entries alone.
+
+        It does with `use_sparse_activations` in float32 and float64, except where
+        somebody reads or changes dense activations through a hook, and while compiled.
+        """
+        hooks = (self.hook_sae_acts_pre, self.hook_sae_acts_post)
+        return (
+            getattr(self.cfg, "use_sparse_activations", False)
+            and hasattr(self.activation_fn, "select")
+            and self.W_enc.dtype in (torch.float32, torch.float64)
+            and not any(hook._forward_hooks or hook._backward_hooks for hook in hooks)
+            and not torch.compiler.is_compiling()
+        )
 
     def prepare_step(self, x: torch.Tensor) -> None:
         """Called with the rows ``[n, d_in]`` of each training step before it."""
@@ -211,22 +234,85 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         mask[-n_reserved:] = 0
         return mask
 
+    def select(
+        self,
+        score: Callable[[Entries | None], torch.Tensor],
+        sink_pre: torch.Tensor | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``feature_acts`` and ``hidden_pre`` of what the selector keeps.
+
+        In a sparse training step ``feature_acts`` is a COO tensor and gradients reach
+        the kept scores through it alone; ``hidden_pre`` has none.
+
+        Args:
+            score: gives ``hidden_pre``, ``[..., d_sae]``, or ``[m]`` at the entries.
+            sink_pre: signed coefficients of the reserved latents, ``[..., 2 r]``.
+        """
+        if not self._is_sparse_step:
+            hidden_pre = self.hook_sae_acts_pre(score(None))
+            return self.hook_sae_acts_post(
+                self.activate(hidden_pre, sink_pre)
+            ), hidden_pre
+        with torch.no_grad():
+            hidden_pre = score(None)
+        n_rows, d_sae = hidden_pre.shape
+        flat = self.activation_fn.select(hidden_pre)
+        entries = Entries.of_flat(flat, (n_rows, d_sae))
+        values = score(entries)
+        if sink_pre is not None:
+            reserved = sink_pre.relu().to(values.dtype)
+            rows, columns = reserved.nonzero(as_tuple=True)
+            first = d_sae - reserved.shape[-1]
+            flat = torch.cat([flat, rows * d_sae + first + columns])
+            flat, order = flat.sort()
+            values = torch.cat([values, reserved[rows, columns]])[order]
+            entries = Entries.of_flat(flat, (n_rows, d_sae))
+        return entries.to_sparse(values), hidden_pre
+
     def activate(
         self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
     ) -> torch.Tensor:
-        """The selector's activations, with the sinks' in the reserved latents.
+        """The selector's dense activations, with the sinks' in the reserved latents.
 
         Those are written in place: a batch of activations is too large to copy.
         """
         acts = self.activation_fn(hidden_pre)
-        if sink_pre is None:
-            return acts
-        reserved = sink_pre.relu().to(acts.dtype)
-        if acts.is_sparse:
-            n_ordinary = self.cfg.d_sae - reserved.shape[-1]
-            return acts + torch.nn.functional.pad(reserved, (n_ordinary, 0)).to_sparse()
-        acts[..., -reserved.shape[-1] :] = reserved
+        if sink_pre is not None:
+            acts[..., -sink_pre.shape[-1] :] = sink_pre.relu().to(acts.dtype)
         return acts
+
+    def weighted_rows(
+        self,
+        feature_acts: torch.Tensor,
+        W_dec: torch.Tensor,
+        first: int = 0,
+        end: int | None = None,
+    ) -> torch.Tensor:
+        """Sum over latents of activation times decoder row, ``[..., d_in]``.
+
+        Args:
+            feature_acts: ``[..., d_sae]``, dense or COO.
+            W_dec: rows of the ordinary latents; the last ones are not read where
+                latents are reserved.
+            first: first latent of the sum.
+            end: the one after the last.
+        """
+        stop = self.cfg.d_sae if end is None else end
+        if not feature_acts.is_sparse:
+            rows = self.decoder_rows(W_dec)
+            return feature_acts[..., first:stop] @ rows[first:stop]
+        acts = feature_acts.coalesce()
+        entries, values = Entries.of_sparse(acts), acts.values()
+        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
+        if (first, stop) == (0, self.cfg.d_sae) and stop == n_ordinary:
+            return sparse_product(values, W_dec, entries)
+        inside, kept = entries.between(first, min(stop, n_ordinary))
+        total = sparse_product(values[kept], W_dec, inside)
+        if stop <= n_ordinary:
+            return total
+        sinks, kept = entries.between(n_ordinary, stop)
+        rows = self._signed_sink_directions.to(total.dtype)[sinks.columns - n_ordinary]
+        return total.index_add(0, sinks.rows, values[kept].unsqueeze(-1) * rows)
 
     def decoder_rows(self, rows: torch.Tensor) -> torch.Tensor:
         """``rows``, ``[d_sae, d_in]``, with the sinks' directions at the end.

@@ -1,5 +1,6 @@
 """`cosine_topk`: the k best cosine scores of each token."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,7 @@ from typing_extensions import override
 from sae_lens_cosine.aux_loss import AuxLoss, AuxLossConfig
 from sae_lens_cosine.inference import CosineSAE, CosineSAEConfig
 from sae_lens_cosine.loss_weighting import WeightedLoss, WeightedLossConfig
+from sae_lens_cosine.selection import TokenTopK
 from sae_lens_cosine.training import CosineTrainingSAE, CosineTrainingSAEConfig
 from sae_lens_cosine.validation import check_k
 
@@ -68,7 +70,10 @@ class CosineTopKTrainingSAEConfig(
 
     Args:
         k: latents kept a token.
+        use_sparse_activations: whether training steps follow the kept scores alone, as COO activations: the same step, several times faster.
     """
+
+    use_sparse_activations: bool = True
 
     @override
     def __post_init__(self) -> None:
@@ -86,7 +91,11 @@ class CosineTopKTrainingSAEConfig(
         return "cosine_topk"
 
 
-class CosineTopKTrainingSAE(WeightedLoss, AuxLoss, CosineTrainingSAE, TopKTrainingSAE):
+class CosineTopKTrainingSAE(WeightedLoss, CosineTrainingSAE, AuxLoss, TopKTrainingSAE):
     """Per-token TopK on the cosine score; saved as `cosine_topk`."""
 
     cfg: CosineTopKTrainingSAEConfig  # type: ignore[assignment]
+
+    @override
+    def get_activation_fn(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        return TokenTopK(self.cfg.k)

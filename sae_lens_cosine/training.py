@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
-from sae_lens.saes.topk_sae import act_times_W_dec
 from torch import nn
 from typing_extensions import override
 
@@ -22,6 +21,7 @@ from sae_lens_cosine.initialization import (
 )
 from sae_lens_cosine.score import cosine_score, unit
 from sae_lens_cosine.sink_training import SinkTrainingSAE, SinkTrainingSAEConfig
+from sae_lens_cosine.sparse_step import Entries
 from sae_lens_cosine.validation import check_choice, check_normalization
 
 
@@ -140,7 +140,7 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
         Columns of latents reserved for sinks are zero.
         """
         scale = self.log_scale.exp() * self.competes
-        return (unit(self.W_enc, dim=0) * scale).to(self.W_enc.dtype)
+        return unit(self.W_enc, dim=0, scale=scale).to(self.W_enc.dtype)
 
     @override
     def encode_with_hidden_pre(
@@ -154,17 +154,33 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
             ValueError: on a wrong width, or on NaN or infinite rows.
         """
         x_c, sink_pre = self.read(x)
-        b_enc = self.b_enc * self.competes
-        hidden_pre = cosine_score(x_c, self.scaled_W_enc, self.exponent, b_enc)
-        hidden_pre = self.hook_sae_acts_pre(hidden_pre)
-        acts = self.activate(hidden_pre, sink_pre)
-        return self.hook_sae_acts_post(acts), hidden_pre
+        W_enc, b_enc = self.scaled_W_enc, self.b_enc * self.competes
+
+        def score(at: Entries | None) -> torch.Tensor:
+            return cosine_score(x_c, W_enc, self.exponent, b_enc, at)
+
+        return self.select(score, sink_pre)
+
+    def scores_of(
+        self, latents: torch.Tensor, sae_in: torch.Tensor, hidden_pre: torch.Tensor
+    ) -> torch.Tensor:
+        """``hidden_pre`` of some latents with its gradient, ``[n, n_latents]``."""
+        if not self._is_sparse_step:
+            return hidden_pre.index_select(-1, latents)
+
+        def pick(tensor: torch.Tensor) -> torch.Tensor:
+            return tensor.index_select(-1, latents) if tensor.ndim else tensor
+
+        scale = pick(self.log_scale).exp()
+        W_enc = unit(pick(self.W_enc), dim=0, scale=scale)
+        x_c, _ = self.read(sae_in)
+        return cosine_score(x_c, W_enc, pick(self.exponent), pick(self.b_enc))
 
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
-        W_dec = self.decoder_rows(unit(self.W_dec, dim=1).to(self.W_dec.dtype))
-        sae_out = act_times_W_dec(feature_acts, W_dec, False) + self.b_dec
+        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
+        sae_out = self.weighted_rows(feature_acts, W_dec) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
         return self.reshape_fn_out(sae_out, self.d_head)
 

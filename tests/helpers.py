@@ -1,5 +1,6 @@
 """Shared by the tests: small SAEs, batches and training steps."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -51,7 +52,8 @@ def activations(n: int = 64, seed: int = 0, d_in: int = D_IN) -> torch.Tensor:
 def step(
     sae: TrainingSAE, x: torch.Tensor, dead: torch.Tensor | None = None
 ) -> TrainStepOutput:
-    return sae.training_forward_pass(
+    """A training step, its activations dense for reading."""
+    output = sae.training_forward_pass(
         TrainStepInput(
             sae_in=x,
             coefficients={"l0": 1.0},
@@ -60,6 +62,7 @@ def step(
             is_logging_step=False,
         )
     )
+    return replace(output, feature_acts=output.feature_acts.to_dense())
 
 
 def train(sae: TrainingSAE, n_steps: int = 10, lr: float = 1e-2) -> TrainingSAE:

@@ -17,13 +17,12 @@ from sae_lens_cosine.aux_loss import aux_loss
 from sae_lens_cosine.loss_weighting import token_weights
 
 CONTROL = "reweighted_batchtopk"
-# Two tokens and four features in two dimensions; latents 2 and 3 are dead.
+# Two tokens and two dead latents, 2 and 3, in two dimensions.
 SAE_IN = torch.tensor([[4.0, 0.0], [0.0, 2.0]])
 SAE_OUT = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-HIDDEN_PRE = torch.tensor([[9.0, 9.0, 2.0, 1.0], [9.0, 9.0, -1.0, 0.5]])
-DEAD = torch.tensor([False, False, True, True])
+DEAD_PRE = torch.tensor([[2.0, 1.0], [-1.0, 0.5]])
+DEAD_ROWS = torch.tensor([[5.0, 0.0], [0.0, 0.1]])
 B_DEC = torch.zeros(2)
-W_DEC = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 0.0], [0.0, 0.1]])
 
 
 @pytest.mark.parametrize(
@@ -40,15 +39,15 @@ W_DEC = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 0.0], [0.0, 0.1]])
     ],
 )
 def test_worked_aux_loss(normalization, expected):
-    loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, DEAD, W_DEC, B_DEC, normalization)
+    loss = aux_loss(SAE_IN, SAE_OUT, DEAD_PRE, DEAD_ROWS, B_DEC, normalization)
     torch.testing.assert_close(loss.item(), expected)
 
 
 @pytest.mark.parametrize("factor", [1e-2, 1e2])
 def test_relative_aux_loss_weighs_the_same_at_every_scale(factor):
     def share(scale: float) -> torch.Tensor:
-        x, out, pre = scale * SAE_IN, scale * SAE_OUT, scale * HIDDEN_PRE
-        aux = aux_loss(x, out, pre, DEAD, W_DEC, B_DEC, "relative")
+        x, out, pre = scale * SAE_IN, scale * SAE_OUT, scale * DEAD_PRE
+        aux = aux_loss(x, out, pre, DEAD_ROWS, B_DEC, "relative")
         return aux / (x - out).pow(2).sum(dim=1).mean()
 
     torch.testing.assert_close(share(factor), share(1.0))
@@ -56,20 +55,18 @@ def test_relative_aux_loss_weighs_the_same_at_every_scale(factor):
 
 @pytest.mark.parametrize("normalization", ["none", "residual_variance", "relative"])
 def test_no_dead_latents_and_no_residual_are_zero(normalization):
-    for dead in (None, torch.zeros(4, dtype=torch.bool)):
-        loss = aux_loss(SAE_IN, SAE_OUT, HIDDEN_PRE, dead, W_DEC, B_DEC, normalization)
-        assert loss == 0
-    loss = aux_loss(SAE_IN, SAE_IN, HIDDEN_PRE, DEAD, W_DEC, B_DEC, normalization)
+    nothing = DEAD_PRE[:, :0], DEAD_ROWS[:0]
+    assert aux_loss(SAE_IN, SAE_OUT, *nothing, B_DEC, normalization) == 0
+    loss = aux_loss(SAE_IN, SAE_IN, DEAD_PRE, DEAD_ROWS, B_DEC, normalization)
     assert loss.isfinite()
 
 
 def test_few_dead_latents_scale_saelens_loss():
     x = torch.randn(16, 8, generator=torch.Generator().manual_seed(0))
-    hidden_pre = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
-    one = torch.tensor([True, False, False, False])
-    W_dec = torch.eye(8)[:4]
-    loss = aux_loss(x, torch.zeros_like(x), hidden_pre, one, W_dec, torch.zeros(8))
-    error = (hidden_pre * one) @ W_dec - x
+    dead_pre = torch.randn(16, 1, generator=torch.Generator().manual_seed(1))
+    row = torch.eye(8)[:1]
+    loss = aux_loss(x, torch.zeros_like(x), dead_pre, row, torch.zeros(8))
+    error = dead_pre @ row - x
     # 1 of d_in / 2 = 4
     torch.testing.assert_close(loss, error.pow(2).sum(dim=1).mean() / 4)
 
@@ -207,7 +204,7 @@ def test_control_drops_sinks_and_starts_from_the_median():
         ("loss_weighting", "norm", "loss_weighting='norm' is unknown.*'inverse_norm'"),
         ("aux_loss_normalization", "x", "aux_loss_normalization='x' is unknown"),
         ("k", 0, "k=0 must be above 0"),
-        ("outlier_norm_multiple", 1.0, "outlier_norm_multiple=1.0 would drop"),
+        ("outlier_norm_multiple", 1.0, "outlier_norm_multiple=1.0 would take"),
         ("b_dec_init_method", "max", "b_dec_init_method='max' is unknown"),
         ("rescale_acts_by_decoder_norm", False, "unit decoder rows"),
         ("normalize_activations", "layer_norm", "cannot be combined"),

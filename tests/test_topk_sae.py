@@ -25,16 +25,6 @@ def test_saved_for_inference_gives_the_same_activations(mode, tmp_path):
     torch.testing.assert_close(loaded(x), sae(x))
 
 
-def test_sparse_activations_give_the_same_step():
-    dense = step(training_sae("cosine_topk"), activations())
-    sparse = step(
-        training_sae("cosine_topk", use_sparse_activations=True), activations()
-    )
-    assert sparse.feature_acts.is_sparse
-    torch.testing.assert_close(sparse.feature_acts.to_dense(), dense.feature_acts)
-    torch.testing.assert_close(sparse.loss, dense.loss)
-
-
 def test_a_fraction_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"k=2.5 must be a whole .*cosine_batchtopk"):
         training_sae("cosine_topk", k=2.5)
