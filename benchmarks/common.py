@@ -3,13 +3,15 @@
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 import torch
+import typer
 from sae_lens import SAE, LoggingConfig, TrainingSAE, TrainingSAEConfig
 from sae_lens.config import SAETrainerConfig
 from sae_lens.training.sae_trainer import SAETrainer
@@ -115,3 +117,44 @@ def save_text(path: Path, content: str) -> None:
     unfinished = path.with_name(path.name + ".tmp")
     unfinished.write_text(content)
     os.replace(unfinished, path)
+
+
+def check_settings(parts: Path, settings: dict[str, Any]) -> None:
+    """Refuse to mix parts of different settings; note them for a new run."""
+    noted = parts / "settings.json"
+    if not noted.exists():
+        save_json(noted, settings, indent=1)
+    elif (old := json.loads(noted.read_text())) != settings:
+        other = {
+            key: (old.get(key), settings[key])
+            for key in settings
+            if old.get(key) != settings[key]
+        }
+        raise typer.BadParameter(
+            f"{parts} was made with other settings (then, now): {other}. Give those, or "
+            "another --out."
+        )
+
+
+def listed(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
+    names = text.split(",")
+    if unknown := [name for name in names if name not in allowed]:
+        raise typer.BadParameter(
+            f"{unknown}: choose among {', '.join(allowed)}.", param_hint=option
+        )
+    return names
+
+
+def read_parts(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def spread_of(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation of those that are not None."""
+    there = [value for value in values if value is not None]
+    if not there:
+        return "-"
+    text = f"{fmean(there):.4g}"
+    if len(there) > 1:
+        text += f" \N{PLUS-MINUS SIGN} {stdev(there):.2g}"
+    return text

@@ -4,7 +4,7 @@
         --train-tokens 1024000
     python benchmarks/real_model.py --cache cache --out benchmarks/results/real_model.json
 
-trains the arms of `real_model_arms.py`, evaluates each on held-out text, and probes
+trains the arms of `arms.py`, evaluates each on held-out text, and probes
 them with the offline suite, with attention sinks in the pooled mean and without. What
 is finished is kept in `<out>.parts` and never computed again; seed 0 comes first, layer
 by layer, so that an interrupted run has something to say. JSON and Markdown are written
@@ -23,18 +23,20 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from arms import ARMS, D_SAE, K, arm_config
 from common import (
     BATCH,
     LR,
     batches,
+    check_settings,
     environment,
     evaluate,
     hook_name,
+    listed,
     save_json,
     save_text,
     train,
 )
-from real_model_arms import ARMS, D_SAE, K, arm_config
 from real_model_report import markdown, report
 from sae_lens import SAE
 
@@ -133,32 +135,6 @@ def write_report(out: Path, parts: Path) -> None:
     found = report(parts)
     save_json(out, found, indent=1)
     save_text(out.with_suffix(".md"), markdown(found))
-
-
-def check_settings(parts: Path, settings: dict[str, Any]) -> None:
-    """Refuse to mix parts of different settings; note them for a new run."""
-    noted = parts / "settings.json"
-    if not noted.exists():
-        save_json(noted, settings, indent=1)
-    elif (old := json.loads(noted.read_text())) != settings:
-        other = {
-            key: (old.get(key), settings[key])
-            for key in settings
-            if old.get(key) != settings[key]
-        }
-        raise typer.BadParameter(
-            f"{parts} was made with other settings (then, now): {other}. Give those, or "
-            "another --out."
-        )
-
-
-def listed(text: str, allowed: tuple[str, ...], option: str) -> list[str]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in allowed]:
-        raise typer.BadParameter(
-            f"{unknown}: choose among {', '.join(allowed)}.", param_hint=option
-        )
-    return names
 
 
 def main(

@@ -56,10 +56,10 @@ class Layer:
     exponent_travel: float
     """How far Adam can move a parameter: learning rate times steps."""
 
-    def explained(self, arm: str) -> dict[int, float]:
-        """Explained variance of ordinary tokens, by seed."""
+    def ordinary(self, arm: str, figure: str) -> dict[int, float]:
+        """A figure of ordinary tokens, by seed."""
         return {
-            seed: run["reconstruction"]["sinks_excluded"]["explained_variance"]
+            seed: run["reconstruction"]["sinks_excluded"][figure]
             for seed, run in self.runs.get(arm, {}).items()
         }
 
@@ -81,7 +81,7 @@ class Layer:
 
     def reconstruction(self, first: str, second: str) -> dict[int, Interval]:
         """Explained variance of ``first`` minus ``second``, by seed."""
-        a, b = self.explained(first), self.explained(second)
+        a, b = (self.ordinary(arm, "explained_variance") for arm in (first, second))
         return {s: Interval(*3 * (a[s] - b[s],)) for s in a.keys() & b.keys()}
 
 
@@ -116,7 +116,13 @@ def described(by_seed: dict[int, Interval]) -> str:
 def matched(layer: Layer, cosine: str) -> Finding:
     found = layer.reconstruction(f"{cosine}_filtered", FILTERED)
     margins = [Interval(*3 * (EV_TOLERANCE - abs(i.mean),)) for i in found.values()]
-    return judge(margins, described(found))
+    if not found:
+        return Finding(UNMEASURED)
+    l0 = [
+        fmean(layer.ordinary(arm, "l0").values())
+        for arm in (f"{cosine}_filtered", FILTERED)
+    ]
+    return judge(margins, f"{described(found)} at L0 {l0[0]:.1f} and {l0[1]:.1f}")
 
 
 def exponent_below_half(layer: Layer, cosine: str) -> Finding:

@@ -4,11 +4,11 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, stdev
 from typing import Any
 
 import real_model_claims as claims
-from real_model_arms import ARMS, OUTLIERS
+from arms import ARMS, OUTLIERS
+from common import read_parts, spread_of
 
 MASKINGS = {"none": "all", "norm": "masked"}
 
@@ -16,8 +16,10 @@ MASKINGS = {"none": "all", "norm": "masked"}
 def report(parts: Path) -> dict[str, Any]:
     """Everything measured, and the verdicts that follow."""
     settings = json.loads((parts / "settings.json").read_text())
-    runs = sorted(_read(parts / "trained"), key=_order)
-    probed = sorted(_read(parts / "probed"), key=lambda p: (-p["layer"], p["seed"]))
+    runs = sorted(read_parts(parts / "trained"), key=_order)
+    probed = sorted(
+        read_parts(parts / "probed"), key=lambda p: (-p["layer"], p["seed"])
+    )
     layers = list(dict.fromkeys(part["layer"] for part in runs))
     steps = settings["train_rows"] // settings["batch"]
     by_layer = {
@@ -92,7 +94,7 @@ def markdown(found: dict[str, Any]) -> str:
         f"k {settings['k']}. Figures are the mean \N{PLUS-MINUS SIGN} standard "
         "deviation over seeds. Verdicts follow from the rules in "
         "`benchmarks/real_model_claims.py`; what arms are is said in "
-        "`benchmarks/real_model_arms.py`. Written by `benchmarks/real_model.py`.",
+        "`benchmarks/arms.py`. Written by `benchmarks/real_model.py`.",
     ]
     for layer in found["verdicts"]:
         lines += ["", f"## Layer {layer}", "", *_verdict_table(found, layer)]
@@ -144,26 +146,16 @@ def _arm_table(found: dict[str, Any], layer: int) -> list[str]:
         runs = [r for r in found["runs"] if (r["layer"], r["arm"]) == (layer, arm)]
         if not runs:
             continue
-        cells = [_spread([read(run) for run in runs]) for read in COLUMNS.values()]
+        cells = [spread_of([read(run) for run in runs]) for read in COLUMNS.values()]
         for _, masking, k in probes:
             by_seed = [
                 p["scores"][masking][arm][k]["mean"]
                 for p in found["probing"]
                 if p["layer"] == layer and arm in p["scores"][masking]
             ]
-            cells.append(_spread(by_seed))
+            cells.append(spread_of(by_seed))
         lines.append(f"| {arm} | {OUTLIERS[arm]} | {len(runs)} | {' | '.join(cells)} |")
     return lines
-
-
-def _spread(values: list[float | None]) -> str:
-    there = [value for value in values if value is not None]
-    if not there:
-        return "-"
-    text = f"{fmean(there):.4g}"
-    if len(there) > 1:
-        text += f" \N{PLUS-MINUS SIGN} {stdev(there):.2g}"
-    return text
 
 
 def _scores(part: dict[str, Any]) -> dict[str, Any]:
@@ -193,10 +185,6 @@ def _scores(part: dict[str, Any]) -> dict[str, Any]:
             for masking, column in part["summary"]["columns"].items()
         },
     }
-
-
-def _read(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
 def _order(run: dict[str, Any]) -> tuple[int, int, int]:

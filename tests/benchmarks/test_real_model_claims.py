@@ -20,7 +20,7 @@ from real_model_claims import (
 
 def run(ev: float = 0.0, exponent: float | None = None) -> dict[str, Any]:
     return {
-        "reconstruction": {"sinks_excluded": {"explained_variance": ev}},
+        "reconstruction": {"sinks_excluded": {"explained_variance": ev, "l0": 32.0}},
         "exponent": None if exponent is None else {"mean": exponent},
     }
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from arms import ARMS, OUTLIERS, arm_config
 from common import batches, train
-from real_model_arms import ARMS, OUTLIERS, arm_config
 
 from sae_lens_cosine import ReweightedBatchTopKTrainingSAEConfig
 

@@ -1,4 +1,4 @@
-"""The arms of `real_model.py`: each differs from a neighbour in one thing.
+"""The arms of the comparisons: each differs from a neighbour in one thing.
 
 All are trained with the same rows in the same order, schedule (`common.train`, that of
 the demo), `k`, rate of the running threshold, and auxiliary loss. That loss is
