@@ -7,6 +7,8 @@ an interval includes zero. Intervals of probing differences are the paired boots
 (95%, over test prompts); reconstruction is measured on enough tokens to go without.
 Probing is top-1 accuracy, the mean over the offline suite.
 
+Norm detectors *fill* the baseline where they are most of its unmatched latents.
+
 A control closes the share `(control - baseline) / (cosine - baseline)` of a gap, with
 both filtered. It closes *little* below 0.25 and *much* above 0.5, in every seed; where
 the gap itself is not positive in every seed there is nothing to close.
@@ -53,6 +55,8 @@ class Layer:
     """Arm -> seed -> part of the training stage."""
     probes: dict[int, dict[str, Any]]
     """Seed -> summary of the probing stage."""
+    norms: dict[str, dict[int, dict[str, Any]]]
+    """Arm -> seed -> part with its norm detectors."""
     exponent_travel: float
     """How far Adam can move a parameter: learning rate times steps."""
 
@@ -167,6 +171,21 @@ def closes_little(cosine: str, controls: tuple[str, ...], gap: Gap) -> Finding:
     return Finding(FAILS if all(s > MUCH for s in shares) else OPEN, detail)
 
 
+def norm_detectors_fill(layer: Layer, cosine: str) -> Finding:
+    """That most latents of the baseline which the cosine SAE lacks are such."""
+    parts = layer.norms.get(FILTERED, {})
+    if cosine != REGIMES["global"] or not parts:
+        return Finding(UNMEASURED)  # latents are matched with the global SAE's
+    shares = [part["unmatched"]["norm_detector_share"] for part in parts.values()]
+    firings = [part["unmatched"]["firings_in_q4"] for part in parts.values()]
+    if None in shares:
+        return Finding(OPEN, "no unmatched latent fires")
+    detail = (
+        f"{fmean(shares):.2f} of its latents, {fmean(firings):.2f} of their firings"
+    )
+    return judge([Interval(*3 * (share - 0.5,)) for share in shares], detail)
+
+
 def _probing_gap(layer: Layer) -> Gap:
     return lambda first, second: layer.probing(first, second, "none")
 
@@ -197,6 +216,9 @@ CLAIMS: dict[str, Claim] = {
     ),
     "a 3x dictionary stays behind: reconstruction": lambda layer, c: difference(
         layer.reconstruction(f"{c}_filtered", "batchtopk_3x")
+    ),
+    "norm detectors fill the baseline (filtered; latents the cosine SAE lacks)": (
+        norm_detectors_fill
     ),
     "the probing gain survives: sinks masked for both": lambda layer, c: difference(
         layer.probing(f"{c}_filtered", BASELINE, "norm")

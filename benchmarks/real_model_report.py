@@ -22,15 +22,12 @@ def report(parts: Path) -> dict[str, Any]:
     )
     layers = list(dict.fromkeys(part["layer"] for part in runs))
     steps = settings["train_rows"] // settings["batch"]
+    norms = read_parts(parts / "norms")
     by_layer = {
         layer: claims.Layer(
-            {
-                arm: {
-                    r["seed"]: r for r in runs if (r["layer"], r["arm"]) == (layer, arm)
-                }
-                for arm in ARMS
-            },
+            _by_arm_and_seed(runs, layer),
             {p["seed"]: p["summary"] for p in probed if p["layer"] == layer},
+            _by_arm_and_seed(norms, layer),
             settings["lr"] * steps,
         )
         for layer in layers
@@ -54,10 +51,8 @@ def report(parts: Path) -> dict[str, Any]:
             }
             for layer, measured in by_layer.items()
         },
-        "runs": [
-            {k: v for k, v in run.items() if k not in ("machine", "versions")}
-            for run in runs
-        ],
+        "runs": [_figures(run) for run in runs],
+        "norms": [_figures(part) for part in norms],
         "probing": [_scores(part) for part in probed],
     }
 
@@ -185,6 +180,23 @@ def _scores(part: dict[str, Any]) -> dict[str, Any]:
             for masking, column in part["summary"]["columns"].items()
         },
     }
+
+
+def _by_arm_and_seed(
+    found: list[dict[str, Any]], layer: int
+) -> dict[str, dict[int, dict[str, Any]]]:
+    return {
+        arm: {
+            part["seed"]: part
+            for part in found
+            if (part["layer"], part["arm"]) == (layer, arm)
+        }
+        for arm in ARMS
+    }
+
+
+def _figures(part: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in part.items() if k not in ("machine", "versions")}
 
 
 def _order(run: dict[str, Any]) -> tuple[int, int, int]:

@@ -14,6 +14,7 @@ from real_model_claims import (
     difference,
     exponent_below_half,
     matched,
+    norm_detectors_fill,
     verdicts,
 )
 
@@ -26,7 +27,8 @@ def run(ev: float = 0.0, exponent: float | None = None) -> dict[str, Any]:
 
 
 def layer(arms: dict[str, list[dict[str, Any]]], travel: float = 0.4) -> Layer:
-    return Layer({arm: dict(enumerate(runs)) for arm, runs in arms.items()}, {}, travel)
+    by_seed = {arm: dict(enumerate(runs)) for arm, runs in arms.items()}
+    return Layer(by_seed, {}, {}, travel)
 
 
 def summary(first: str, second: str, mean: float, half: float) -> dict[str, Any]:
@@ -58,7 +60,9 @@ def test_a_difference_holds_only_where_every_interval_is_on_its_side():
 
 
 def test_pairs_are_turned_round():
-    measured = Layer({}, {0: summary("batchtopk", "cosine_filtered", -0.04, 0.01)}, 0.4)
+    measured = Layer(
+        {}, {0: summary("batchtopk", "cosine_filtered", -0.04, 0.01)}, {}, 0.4
+    )
     there = measured.probing("cosine_filtered", "batchtopk", "none")
     assert there[0] == pytest.approx((0.04, 0.03, 0.05))
     back = measured.probing("batchtopk", "cosine_filtered", "norm", "amazon_sentiment")
@@ -131,3 +135,18 @@ def test_without_parts_nothing_is_measured():
     assert {f.verdict for kinds in found.values() for f in kinds.values()} == {
         UNMEASURED
     }
+
+
+def test_norm_detectors_fill_the_baseline_where_they_are_most_of_what_is_unmatched():
+    def fills(*shares: float) -> str:
+        parts = {
+            seed: {"unmatched": {"norm_detector_share": share, "firings_in_q4": 0.9}}
+            for seed, share in enumerate(shares)
+        }
+        measured = Layer({}, {}, {"batchtopk_filtered": parts}, 0.4)
+        return norm_detectors_fill(measured, "cosine").verdict
+
+    assert fills(0.8, 0.6) == HOLDS
+    assert fills(0.3, 0.2) == FAILS
+    assert fills(0.3, 0.6) == OPEN
+    assert fills() == UNMEASURED
