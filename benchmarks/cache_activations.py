@@ -16,16 +16,13 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from common import hook_name
 from numpy.lib.format import open_memmap
 from sae_lens import HookedSAETransformer
 
 from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
 from sae_lens_cosine.demo.model import DEMO_MODEL_NAME, load_demo_model
 from sae_lens_cosine.demo.text import evaluation_rows, training_rows
-
-
-def hook_name(layer: int) -> str:
-    return f"blocks.{layer}.hook_resid_post"
 
 
 def cache(
