@@ -38,22 +38,21 @@ def batches(rows: np.ndarray, seed: int) -> Iterator[torch.Tensor]:
         yield torch.from_numpy(rows[order[start : start + BATCH]])
 
 
-def train(
+def sae_trainer(
     config: TrainingSAEConfig,
     data: Iterator[torch.Tensor],
     n_steps: int,
-    seed: int,
     batch: int = BATCH,
-) -> TrainingSAE[Any]:
-    """One SAE under SAELens's trainer; the same schedule for every architecture."""
-    torch.manual_seed(seed)
-    trainer = SAETrainer(
+    device: str = "cpu",
+) -> SAETrainer[Any, Any]:
+    """SAELens's trainer; the same schedule for every architecture."""
+    return SAETrainer(
         SAETrainerConfig(
             n_checkpoints=0,
             checkpoint_path=None,
             save_final_checkpoint=False,
             total_training_samples=n_steps * batch,
-            device="cpu",
+            device=device,
             autocast=False,
             lr=LR,
             lr_end=LR / 10,
@@ -72,7 +71,18 @@ def train(
         TrainingSAE.from_dict(config.to_dict()),
         data,
     )
-    return trainer.fit()
+
+
+def train(
+    config: TrainingSAEConfig,
+    data: Iterator[torch.Tensor],
+    n_steps: int,
+    seed: int,
+    batch: int = BATCH,
+) -> TrainingSAE[Any]:
+    """One SAE under SAELens's trainer."""
+    torch.manual_seed(seed)
+    return sae_trainer(config, data, n_steps, batch).fit()
 
 
 def evaluate(

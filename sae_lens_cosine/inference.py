@@ -79,9 +79,7 @@ class CosineSAE(SinkLatents, ABC):
             # Columns +-v_j: their norm is what folds have made of the unit scale.
             columns = self.W_enc[:, -n_reserved:]
             sink_pre = sink_pre * columns.norm(dim=0, dtype=sink_pre.dtype)
-            hidden_pre = torch.cat(
-                [hidden_pre[..., :-n_reserved], sink_pre.to(hidden_pre.dtype)], dim=-1
-            )
+            hidden_pre[..., -n_reserved:] = sink_pre.to(hidden_pre.dtype)
         return self.hook_sae_acts_pre(hidden_pre)
 
     def select(self, hidden_pre: torch.Tensor) -> torch.Tensor:

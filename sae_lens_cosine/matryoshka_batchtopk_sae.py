@@ -16,7 +16,6 @@ from sae_lens_cosine.batchtopk_sae import (
     CosineBatchTopKTrainingSAE,
     CosineBatchTopKTrainingSAEConfig,
 )
-from sae_lens_cosine.score import unit
 
 
 @dataclass(kw_only=True)
@@ -83,7 +82,7 @@ class CosineMatryoshkaBatchTopKTrainingSAE(
         Latents reserved for sinks belong to every prefix: without them, a sink's
         error would be 10,000 times an ordinary token's.
         """
-        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
+        W_dec = self.unit_W_dec
         widths = self.cfg.matryoshka_widths
         n_ordinary = self.cfg.d_sae - len(self.sink_latents)
 

@@ -20,7 +20,11 @@ from sae_lens_cosine.format_version import Versioned
 from sae_lens_cosine.score import row_norms
 from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
-from sae_lens_cosine.sparse_step import Entries, sparse_product
+from sae_lens_cosine.sparse_step import (
+    Entries,
+    sparse_product,
+    takes_sparse_products,
+)
 from sae_lens_cosine.validation import check_activations
 
 logger = logging.getLogger(__name__)
@@ -134,18 +138,13 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
 
     @property
     def takes_sparse_steps(self) -> bool:
-        """Whether a training step follows the selected entries alone.
-
-        It does with `use_sparse_activations` in float32 and float64, except where
-        somebody reads or changes dense activations through a hook, and while compiled.
-        """
-        hooks = (self.hook_sae_acts_pre, self.hook_sae_acts_post)
+        """Whether a training step follows the selected entries alone."""
         return (
             getattr(self.cfg, "use_sparse_activations", False)
             and hasattr(self.activation_fn, "select")
-            and self.W_enc.dtype in (torch.float32, torch.float64)
-            and not any(hook._forward_hooks or hook._backward_hooks for hook in hooks)
-            and not torch.compiler.is_compiling()
+            and takes_sparse_products(
+                self, (self.hook_sae_acts_pre, self.hook_sae_acts_post)
+            )
         )
 
     def prepare_step(self, x: torch.Tensor) -> None:
@@ -221,15 +220,15 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         self.sink_limit.fill_(limit)
 
     @property
-    def competes(self) -> torch.Tensor | float:
-        """1 for ordinary latents and 0 for reserved ones, ``[d_sae]``; or just 1.
+    def competes(self) -> torch.Tensor:
+        """1 for ordinary latents and 0 for reserved ones, ``[d_sae]``; or a scalar 1.
 
         Multiplied into the scale and bias of the score, it keeps reserved latents at
         a score of 0, which no selector prefers, at no cost in batch-sized tensors.
         """
         n_reserved = len(self.sink_latents)
         if n_reserved == 0:
-            return 1.0
+            return torch.ones((), device=self.W_enc.device)
         mask = torch.ones(self.cfg.d_sae, device=self.W_enc.device)
         mask[-n_reserved:] = 0
         return mask
@@ -290,40 +289,37 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     ) -> torch.Tensor:
         """Sum over latents of activation times decoder row, ``[..., d_in]``.
 
+        The sinks' directions come in as constants, which keeps the gradients of
+        sinks, 100 times those of other tokens, out of the clipped gradient norm.
+
         Args:
             feature_acts: ``[..., d_sae]``, dense or COO.
-            W_dec: rows of the ordinary latents; the last ones are not read where
-                latents are reserved.
+            W_dec: ``[d_sae, d_in]``, with rows of zeros where latents are reserved.
             first: first latent of the sum.
             end: the one after the last.
         """
         stop = self.cfg.d_sae if end is None else end
+        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
         if not feature_acts.is_sparse:
-            rows = self.decoder_rows(W_dec)
-            return feature_acts[..., first:stop] @ rows[first:stop]
+            total = feature_acts[..., first:stop] @ W_dec[first:stop]
+            if stop <= n_ordinary:
+                return total
+            signed = self._signed_sink_directions.to(total.dtype)
+            return total + feature_acts[..., n_ordinary:stop] @ signed
         acts = feature_acts.coalesce()
         entries, values = Entries.of_sparse(acts), acts.values()
-        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
-        if (first, stop) == (0, self.cfg.d_sae) and stop == n_ordinary:
-            return sparse_product(values, W_dec, entries)
-        inside, kept = entries.between(first, min(stop, n_ordinary))
-        total = sparse_product(values[kept], W_dec, inside)
+        if (first, stop) == (0, self.cfg.d_sae):
+            total = sparse_product(values, W_dec, entries)
+        else:
+            inside, kept = entries.between(first, stop)
+            total = sparse_product(values.index_select(0, kept), W_dec, inside)
         if stop <= n_ordinary:
             return total
         sinks, kept = entries.between(n_ordinary, stop)
         rows = self._signed_sink_directions.to(total.dtype)[sinks.columns - n_ordinary]
-        return total.index_add(0, sinks.rows, values[kept].unsqueeze(-1) * rows)
-
-    def decoder_rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """``rows``, ``[d_sae, d_in]``, with the sinks' directions at the end.
-
-        Constants there keep the gradients of sinks, 100 times those of other tokens,
-        out of the clipped gradient norm.
-        """
-        if not self.sink_latents:
-            return rows
-        signed = self._signed_sink_directions.to(rows.dtype)
-        return torch.cat([rows[: -len(signed)], signed])
+        return total.index_add(
+            0, sinks.rows, values.index_select(0, kept).unsqueeze(-1) * rows
+        )
 
     @override
     @torch.no_grad()

@@ -23,13 +23,16 @@ elementwise on ``[n, d_in]`` and ``[d_in, d_sae]`` and left to autograd. The sum
 `torch.nn.functional.embedding_bag`, on any device.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
+from sae_lens.saes.sae import SAE
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding_bag
+from transformer_lens.hook_points import HookPoint
 from typing_extensions import override
 
 
@@ -109,6 +112,18 @@ class Entries:
 def _starts(ids: torch.Tensor, n: int) -> torch.Tensor:
     ends = torch.bincount(ids, minlength=n).cumsum(0)
     return torch.nn.functional.pad(ends[:-1], (1, 0))
+
+
+def takes_sparse_products(sae: SAE[Any], hooks: Iterable[HookPoint]) -> bool:
+    """Whether an SAE may do without dense activations at ``hooks``.
+
+    Not where a hook reads or changes them, in low precision, or while compiled.
+    """
+    return (
+        sae.W_dec.dtype in (torch.float32, torch.float64)
+        and not any(hook._forward_hooks or hook._backward_hooks for hook in hooks)
+        and not torch.compiler.is_compiling()
+    )
 
 
 class _ToSparse(torch.autograd.Function):

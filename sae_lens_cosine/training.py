@@ -142,6 +142,11 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
         scale = self.log_scale.exp() * self.competes
         return unit(self.W_enc, dim=0, scale=scale).to(self.W_enc.dtype)
 
+    @property
+    def unit_W_dec(self) -> torch.Tensor:
+        """``[d_sae, d_in]``: decoder rows of unit norm, of zeros where reserved."""
+        return unit(self.W_dec, dim=1, scale=self.competes).to(self.W_dec.dtype)
+
     @override
     def encode_with_hidden_pre(
         self, x: torch.Tensor
@@ -179,8 +184,7 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
-        W_dec = unit(self.W_dec, dim=1).to(self.W_dec.dtype)
-        sae_out = self.weighted_rows(feature_acts, W_dec) + self.b_dec
+        sae_out = self.weighted_rows(feature_acts, self.unit_W_dec) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
         return self.reshape_fn_out(sae_out, self.d_head)
 

@@ -215,3 +215,34 @@ def test_config_names_the_bad_value():
         CosineJumpReLUSAEConfig(4, 8, normalize_activations="layer_norm")
     with pytest.raises(ValueError, match="k=9 must be above 0 and at most d_sae=8"):
         CosineTopKSAEConfig(4, 8, k=9)
+
+
+@pytest.mark.parametrize("mode", EXPONENT_MODES)
+def test_forward_decodes_few_active_latents_alone(mode):
+    sae = make("jumprelu", mode)
+    x = activations(40).reshape(2, 20, D_IN)
+    # 10 of 2 x 20 x 24 scores stay, within the share of 1/16 that is decoded sparsely
+    highest = sae.score(x).flatten().sort(descending=True).values
+    sae.threshold.data.fill_(highest[10])
+    acts = sae.encode(x)
+    assert acts.count_nonzero() == 10
+    torch.testing.assert_close(sae(x), sae.decode(acts))
+    gradients = []
+    for x_hat in (sae(x), sae.decode(sae.encode(x))):
+        sae.zero_grad()
+        x_hat.square().sum().backward()
+        gradients.append({n: p.grad for n, p in sae.named_parameters()})
+    gradients[0]["threshold"] = None  # constant either way: a zero, or nothing
+    gradients[1]["threshold"] = None
+    torch.testing.assert_close(*gradients)
+    with pytest.raises(ValueError, match="16"):
+        sae(x.reshape(20, 2 * D_IN))
+
+
+def test_forward_shows_dense_activations_to_hooks():
+    sae = make("jumprelu")
+    sae.threshold.data.fill_(1e6)
+    seen = []
+    sae.hook_sae_acts_post.add_hook(lambda acts, hook: seen.append(acts))  # noqa: ARG005
+    sae(activations())
+    assert seen[0].shape == (64, D_SAE)

@@ -1,0 +1,321 @@
+"""How long a training step and inference take, as ratios to SAELens's own classes.
+
+    python benchmarks/speed.py --out benchmarks/results/speed.json
+
+A step is SAELens's: forward, loss, firing counts, backward, clip, Adam. The arms of a
+comparison alternate in one process, after a warm-up; figures are medians, with the
+fastest and slowest. The product of a batch with the encoder alone, below which no step
+can come, stands next to each. Memory is what steps add to the peak of a process of
+their own, median of three processes (on a GPU: what they allocate at most).
+
+`--parts step,inference` and the like measure some of it. JSON, a Markdown table and a
+plot are written beside each other.
+"""
+
+import math
+import multiprocessing
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import repeat
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from common import environment, listed, sae_trainer, save_json, save_text
+from sae_lens import (
+    BatchTopKTrainingSAEConfig,
+    JumpReLUSAE,
+    JumpReLUSAEConfig,
+    TopKTrainingSAEConfig,
+    TrainingSAEConfig,
+)
+from speed_report import markdown, plot
+
+from sae_lens_cosine import (
+    CosineBatchTopKTrainingSAEConfig,
+    CosineJumpReLUSAE,
+    CosineJumpReLUSAEConfig,
+    CosineTopKTrainingSAEConfig,
+    SinkBatchTopKTrainingSAEConfig,
+)
+from sae_lens_cosine.score import unit
+
+D_IN = 576
+PARTS = ("step", "dead", "topk", "sinks", "growth", "inference")
+
+Configs = dict[str, Callable[..., TrainingSAEConfig]]
+
+
+def _cosine(**cfg: Any) -> CosineBatchTopKTrainingSAEConfig:
+    return CosineBatchTopKTrainingSAEConfig(**{"sink_rank": 0, **cfg})
+
+
+ARMS: Configs = {
+    "SAELens batchtopk": BatchTopKTrainingSAEConfig,
+    "cosine_batchtopk": _cosine,
+    "cosine_batchtopk, per feature": lambda **c: _cosine(
+        exponent_mode="per_feature", **c
+    ),
+    "cosine_batchtopk, dense step": lambda **c: _cosine(
+        use_sparse_activations=False, **c
+    ),
+    "sink_batchtopk": lambda **c: SinkBatchTopKTrainingSAEConfig(sink_rank=0, **c),
+    "SAELens topk": TopKTrainingSAEConfig,
+    "cosine_topk": lambda **c: CosineTopKTrainingSAEConfig(sink_rank=0, **c),
+    "cosine_batchtopk, sink latents": lambda **c: _cosine(sink_rank=3, **c),
+}
+
+
+def synchronize(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def tokens(batch: int, device: str, sinks: bool = False) -> torch.Tensor:
+    """Ordinary tokens of norm 120; with 1% of sinks in two directions if wanted."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch, D_IN, generator=generator) * 5
+    if sinks:
+        n = max(batch // 100, 16)
+        x[:n, :2] += 20_000 * torch.randn(n, 2, generator=generator)
+    return x.to(device)
+
+
+class Step:
+    """One arm under SAELens's trainer, some latents dead if wanted."""
+
+    def __init__(
+        self,
+        arm: str,
+        d_sae: int,
+        k: int,
+        batch: int,
+        device: str,
+        dead: float = 0.0,
+        sinks: bool = False,
+    ) -> None:
+        torch.manual_seed(0)
+        self.x = tokens(batch, device, sinks)
+        config = ARMS[arm](d_in=D_IN, d_sae=d_sae, k=k, device=device)
+        data: Iterator[torch.Tensor] = repeat(self.x)
+        self.trainer = sae_trainer(config, data, 10**6, batch, device)
+        self.dead = torch.arange(d_sae, device=device) < dead * d_sae
+        for _ in range(10 * sinks):  # past the estimation
+            self()
+        assert bool(getattr(self.trainer.sae, "sink_latents", [])) == (
+            "sink latents" in arm
+        )
+
+    def __call__(self) -> None:
+        trainer = self.trainer
+        trainer.sae.b_enc.data[self.dead] = -1e4
+        trainer.n_forward_passes_since_fired.fill_(0)
+        trainer.n_forward_passes_since_fired[self.dead] = 10**6
+        trainer.step(self.x)
+        trainer.n_training_steps += 1
+
+
+def alternate(
+    arms: dict[str, Callable[[], Any]], repetitions: int, device: str
+) -> dict[str, dict[str, float]]:
+    """Seconds of each arm: median, fastest and slowest of the repetitions."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    for repetition in range(repetitions + 3):
+        for name, run in arms.items():
+            synchronize(device)
+            start = time.perf_counter()
+            run()
+            synchronize(device)
+            if repetition >= 3:
+                seconds[name].append(time.perf_counter() - start)
+    return {
+        name: {
+            "median": statistics.median(values),
+            "fastest": min(values),
+            "slowest": max(values),
+        }
+        for name, values in seconds.items()
+    }
+
+
+def peak_bytes(
+    arm: str, d_sae: int, k: int, batch: int, device: str, sinks: bool
+) -> int:
+    """What training adds to the peak; for a fresh process."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        before = peak_resident_bytes()
+    step = Step(arm, d_sae, k, batch, device, sinks=sinks)
+    for _ in range(4):
+        step()
+    after = (
+        torch.cuda.max_memory_allocated() if device == "cuda" else peak_resident_bytes()
+    )
+    return after - before
+
+
+def peak_resident_bytes() -> int:
+    """Of this process alone; getrusage would count that of its parent in (Linux)."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
+
+
+def measure_steps(
+    arms: list[str],
+    d_sae: int,
+    k: int,
+    batch: int,
+    *,
+    repetitions: int,
+    device: str,
+    dead: float = 0.0,
+    sinks: bool = False,
+    memory: bool = False,
+) -> dict[str, Any]:
+    """Steps of some arms beside each other; the first arm is what ratios are to."""
+    x = tokens(batch, device)
+    W_enc = torch.randn(D_IN, d_sae, device=device)
+    steps = {arm: Step(arm, d_sae, k, batch, device, dead, sinks) for arm in arms}
+    runs: dict[str, Callable[[], Any]] = {"x @ W_enc": lambda: x @ W_enc, **steps}
+    seconds = alternate(runs, repetitions, device)
+    cell: dict[str, Any] = {
+        "d_in": D_IN,
+        "d_sae": d_sae,
+        "k": k,
+        "batch": batch,
+        "dead": dead,
+        "seconds": seconds,
+        "ratio": {a: seconds[a]["median"] / seconds[arms[0]]["median"] for a in arms},
+    }
+    if memory:
+        peaks = {}
+        for arm in arms:
+            several = []
+            for _ in range(3):
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    several.append(
+                        pool.apply(peak_bytes, (arm, d_sae, k, batch, device, sinks))
+                    )
+            peaks[arm] = statistics.median(several)
+        cell["peak_bytes"] = peaks
+        cell["peak_ratio"] = {a: peaks[a] / peaks[arms[0]] for a in arms}
+    return cell
+
+
+@torch.no_grad()
+def measure_inference(
+    d_sae: int, k: int, batch: int, repetitions: int, device: str
+) -> dict[str, Any]:
+    """`encode` against the bare arithmetic, `forward` against SAELens's JumpReLU."""
+    x = tokens(batch, device)
+    theirs = JumpReLUSAE(JumpReLUSAEConfig(D_IN, d_sae, device=device))
+    ours = CosineJumpReLUSAE(CosineJumpReLUSAEConfig(D_IN, d_sae, device=device))
+    for sae in (theirs, ours):
+        torch.manual_seed(0)
+        sae.W_dec.copy_(unit(torch.randn(d_sae, D_IN), dim=1))
+        sae.W_enc.copy_(sae.W_dec.T)
+        highest = sae.encode(x).flatten().float().topk(k * batch).values
+        sae.threshold.fill_(highest.min().item())
+    W_enc, threshold = theirs.W_enc, theirs.threshold
+
+    def arithmetic() -> torch.Tensor:
+        scores = x @ W_enc
+        return scores * (scores > threshold)
+
+    runs: dict[str, Callable[[], Any]] = {
+        "x @ W_enc": lambda: x @ W_enc,
+        "x @ W_enc, then a threshold": arithmetic,
+        "SAELens jumprelu, encode": lambda: theirs.encode(x),
+        "cosine_jumprelu, encode": lambda: ours.encode(x),
+        "SAELens jumprelu, forward": lambda: theirs(x),
+        "cosine_jumprelu, forward": lambda: ours(x),
+    }
+    seconds = alternate(runs, repetitions, device)
+
+    def ratio(name: str, to: str) -> float:
+        return seconds[name]["median"] / seconds[to]["median"]
+
+    return {
+        "d_in": D_IN,
+        "d_sae": d_sae,
+        "k": k,
+        "batch": batch,
+        "seconds": seconds,
+        "ratio": {
+            "encode to the arithmetic": ratio(
+                "cosine_jumprelu, encode", "x @ W_enc, then a threshold"
+            ),
+            "encode to SAELens": ratio(
+                "cosine_jumprelu, encode", "SAELens jumprelu, encode"
+            ),
+            "forward to SAELens": ratio(
+                "cosine_jumprelu, forward", "SAELens jumprelu, forward"
+            ),
+        },
+    }
+
+
+def batch_for(d_sae: int, batch: int) -> int:
+    """Smaller where SAELens's dense step would need more than 10 GB or so."""
+    return min(batch, 2 ** int(math.log2(batch * 16384 / d_sae)))
+
+
+def main(
+    out: Annotated[Path, typer.Option(help="JSON to write; table and plot beside it.")],
+    parts: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(PARTS),
+    sizes: Annotated[str, typer.Option(help="d_sae, comma-separated.")] = (
+        "4608,16384,65536"
+    ),
+    ks: Annotated[str, typer.Option(help="Comma-separated.")] = "16,32,64,128",
+    batch: int = 2048,
+    repetitions: Annotated[int, typer.Option(min=5)] = 7,
+    threads: int = 2,
+    device: str = "cpu",
+) -> None:
+    if out.exists():
+        raise typer.BadParameter(f"{out} exists: name a new file.", param_hint="--out")
+    wanted = listed(parts, PARTS, "--parts")
+    torch.set_num_threads(threads)
+    first, *_ = widths = [int(size) for size in sizes.split(",")]
+    common: dict[str, Any] = {"repetitions": repetitions, "device": device}
+    batchtopk = list(ARMS)[:5]
+    found: dict[str, Any] = {"threads": threads, "device": device, **environment()}
+
+    def note(part: str, cell: dict[str, Any]) -> None:
+        found.setdefault(part, []).append(cell)
+        ratios = {name: round(value, 3) for name, value in cell["ratio"].items()}
+        print(part, cell["d_sae"], cell["k"], cell["batch"], ratios, flush=True)
+
+    for d_sae in widths:
+        n = batch_for(d_sae, batch)
+        if "step" in wanted:
+            note("step", measure_steps(batchtopk, d_sae, 32, n, memory=True, **common))
+        if "dead" in wanted:
+            note("dead", measure_steps(batchtopk[:3], d_sae, 32, n, dead=0.2, **common))
+        if "topk" in wanted:
+            topk = ["SAELens topk", "cosine_topk"]
+            note("topk", measure_steps(topk, d_sae, 32, n, **common))
+        if "sinks" in wanted:
+            pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
+            cell = measure_steps(pair, d_sae, 32, n, sinks=True, memory=True, **common)
+            note("sinks", cell)
+        if "inference" in wanted:
+            note("inference", measure_inference(d_sae, 32, n, repetitions, device))
+    if "growth" in wanted:
+        for k in (int(k) for k in ks.split(",")):
+            note("growth", measure_steps(batchtopk[:2], first, k, batch, **common))
+        for n in (batch // 4, batch // 2, batch * 2):
+            note("growth", measure_steps(batchtopk[:2], first, 32, n, **common))
+    save_json(out, found, indent=1)
+    save_text(out.with_suffix(".md"), markdown(found))
+    plot(found, out.with_suffix(".png"))
+    print(out.with_suffix(".md").read_text())
+
+
+if __name__ == "__main__":
+    typer.run(main)
