@@ -37,6 +37,8 @@ class GroupMetrics(_Frozen):
     """``1 - sum ||x - x_hat||^2 / sum ||x - mean||^2``, mean over the same group."""
     norm_ratio: float | None
     """Mean of ``||x_hat|| / ||x||`` over the tokens with ``||x|| > 0``."""
+    cosine: float | None
+    """Mean cosine of ``x`` and ``x_hat`` over the same tokens, 0 where ``x_hat`` is."""
     l0: float | None
     """Mean number of non-zero latents per token."""
     l0_without_sink_latents: float | None
@@ -187,8 +189,9 @@ class _Sums:
     mean: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     deviation: float = 0.0
     """``sum ||x - mean||^2``"""
-    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(5))
-    """Squared residuals, norm ratios, rows that have one, L0, L0 in sink latents."""
+    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(6))
+    """Squared residuals, norm ratios, cosines, rows that have them, L0, L0 in sink
+    latents."""
 
     @classmethod
     def of(
@@ -201,7 +204,14 @@ class _Sums:
         """Sums of float64 rows ``[n, d_in]`` with latent counts ``[n]``."""
         norms = x.norm(dim=-1)
         ratios = (x_hat.norm(dim=-1) / norms)[norms > 0]
-        totals = ((x - x_hat).square(), ratios, torch.ones_like(ratios), l0, in_sinks)
+        totals = (
+            (x - x_hat).square(),
+            ratios,
+            torch.cosine_similarity(x, x_hat, dim=-1)[norms > 0],
+            torch.ones_like(ratios),
+            l0,
+            in_sinks,
+        )
         mean = x.mean(0)
         return cls(
             n=len(x),
@@ -225,7 +235,7 @@ class _Sums:
 
     def metrics(self, n_all: int) -> GroupMetrics:
         """The metrics of this group among ``n_all`` tokens."""
-        residual, ratio, n_ratio, l0, in_sinks = self.totals.tolist()
+        residual, ratio, cosine, n_ratio, l0, in_sinks = self.totals.tolist()
         rounding = _ROUNDING * self.n * float(self.mean.square().sum())
         varies = self.deviation > rounding
         return GroupMetrics(
@@ -233,6 +243,7 @@ class _Sums:
             token_share=self.n / n_all,
             explained_variance=1 - residual / self.deviation if varies else None,
             norm_ratio=ratio / n_ratio if n_ratio else None,
+            cosine=cosine / n_ratio if n_ratio else None,
             l0=l0 / self.n if self.n else None,
             l0_without_sink_latents=(l0 - in_sinks) / self.n if self.n else None,
         )
@@ -246,6 +257,14 @@ def refuse_batch_dependent(sae: SAE[Any]) -> None:
             "depend on the batch size. Evaluate the inference SAE: save it with "
             "save_inference_model(path), then SAE.load_from_disk(path)."
         )
+
+
+@torch.no_grad()
+def encode(sae: SAE[Any], rows: torch.Tensor) -> torch.Tensor:
+    """Dense latents ``[n, d_sae]`` of flat rows ``[n, d_in]``."""
+    with _flat_rows(sae):
+        acts = sae.encode(rows.to(sae.device, sae.dtype))
+    return acts.to_dense() if acts.is_sparse else acts
 
 
 @torch.no_grad()
