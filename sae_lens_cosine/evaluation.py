@@ -22,6 +22,9 @@ from sae_lens_cosine.validation import check_activations
 # float64 and not a spread of the tokens.
 _ROUNDING = 1e-24
 
+SINK_GROUP = 4
+"""Number of the group of sinks, after those of the four quartiles."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -104,6 +107,24 @@ def norm_quartile_edges(
     return float(first), float(second), float(third)
 
 
+def norm_groups(
+    norms: torch.Tensor,
+    quartile_edges: tuple[float, float, float],
+    sink_norm_limit: float,
+) -> torch.Tensor:
+    """Number of each token's group: quartiles 0 to 3, or :data:`SINK_GROUP`.
+
+    Args:
+        norms: ``[n]``, float64, uncentred.
+        quartile_edges: a norm equal to an edge belongs to the lower quartile.
+        sink_norm_limit: tokens beyond this norm are sinks.
+    """
+    edges = torch.tensor(quartile_edges, dtype=norms.dtype, device=norms.device)
+    group = torch.bucketize(norms, edges)
+    group[norms > sink_norm_limit] = SINK_GROUP
+    return group
+
+
 def evaluate_reconstruction(
     sae: SAE[Any],
     batches: Iterable[torch.Tensor],
@@ -132,8 +153,7 @@ def evaluate_reconstruction(
     """
     refuse_batch_dependent(sae)
     sink_latents = list(getattr(sae, "sink_latents", ()))
-    edges = torch.tensor(quartile_edges, dtype=torch.float64)
-    groups = [_Sums() for _ in range(5)]  # four quartiles, then the sinks
+    groups = [_Sums() for _ in range(SINK_GROUP + 1)]
     fired: torch.Tensor | None = None
 
     for batch in batches:
@@ -149,8 +169,7 @@ def evaluate_reconstruction(
             active[:, sink_latents].sum(-1),
         )
         norms = rows[0].norm(dim=-1)
-        group = torch.bucketize(norms, edges.to(norms.device))
-        group[norms > sink_norm_limit] = 4
+        group = norm_groups(norms, quartile_edges, sink_norm_limit)
         for index in group.unique().tolist():
             chosen = group == index
             group_rows = (t[chosen.to(t.device)] for t in rows)

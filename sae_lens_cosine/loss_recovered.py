@@ -14,7 +14,6 @@ from transformer_lens import HookedTransformer
 from sae_lens_cosine.evaluation import reconstruct, refuse_batch_dependent
 from sae_lens_cosine.validation import check_activations
 
-
 _NOTHING = torch.zeros(2, dtype=torch.float64)
 """Sums of cross-entropy and of divergence, before the first batch."""
 
