@@ -82,7 +82,7 @@ def demo(
     """Train, evaluate and probe SAEs on SmolLM2-135M: 12 minutes on 2 CPU cores."""
     from rich.console import Console
 
-    from sae_lens_cosine.demo.results import terminal_table
+    from sae_lens_cosine.demo.rows import terminal_table
     from sae_lens_cosine.demo.run import DemoOptions, run_demo
 
     chosen = (
