@@ -152,13 +152,15 @@ def _candidates(
     n_cut_short = 0
     for start, block in cosine_blocks(rows_a, rows_b):
         is_close = block >= min_cosine
-        crowded = (is_close.sum(1) > max_candidates).nonzero()[:, 0]
+        row, column = is_close.nonzero(as_tuple=True)
+        n_close = torch.bincount(row, minlength=len(block))
+        crowded = (n_close > max_candidates).nonzero()[:, 0]
         if len(crowded):
             closest = block[crowded].topk(max_candidates, dim=1).indices
             is_close[crowded] = False
             is_close[crowded[:, None], closest] = True
+            row, column = is_close.nonzero(as_tuple=True)
             n_cut_short += len(crowded)
-        row, column = is_close.nonzero(as_tuple=True)
         found.append((start + row.cpu(), column.cpu(), block[row, column].cpu()))
     row, column, cosine = (torch.cat(parts) for parts in zip(*found, strict=True))
     return (
