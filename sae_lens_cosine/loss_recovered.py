@@ -171,7 +171,8 @@ class _Forward:
             seen[name] = x
 
         hooks = [(name, partial(keep, name=name)) for name in {below, hook_name}]
-        self.clean_logits, clean_loss = self._run(tokens, hooks)
+        logits, clean_loss = self._run(tokens, hooks)
+        self.clean = logits.float().log_softmax(-1)
         self.clean_loss = torch.tensor([clean_loss, 0.0], dtype=torch.float64)
         if hook_name not in seen:
             raise ValueError(f"The hook {hook_name!r} did not fire: check its name.")
@@ -188,16 +189,13 @@ class _Forward:
         # One context at a time: the vocabulary is the largest dimension there is.
         divergence = sum(
             F.kl_div(
-                new.float().log_softmax(-1),
-                clean.float().log_softmax(-1),
-                log_target=True,
-                reduction="none",
+                new.float().log_softmax(-1), clean, log_target=True, reduction="none"
             )
             .sum(-1)
             .double()
             .sum()
             .item()
-            for new, clean in zip(logits, self.clean_logits, strict=True)
+            for new, clean in zip(logits, self.clean, strict=True)
         )
         return torch.tensor([loss, divergence], dtype=torch.float64)
 

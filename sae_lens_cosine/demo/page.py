@@ -76,13 +76,14 @@ def table_html(
 ) -> str:
     """Rows under their sections; ``columns`` are names, with what stands below.
 
-    ``colours`` mark the columns.
+    Columns in ``colours`` are marked as in the plots.
     """
-    heads = "".join(
-        f'<th scope="col"><i style="background:{colours[name]}"></i>{escape(name)}'
-        f"<small>{escape(below)}</small></th>"
-        for name, below in columns.items()
-    )
+    heads = ""
+    for name, below in columns.items():
+        mark = f'<i style="background:{colours[name]}"></i>' if name in colours else ""
+        heads += (
+            f'<th scope="col">{mark}{escape(name)}<small>{escape(below)}</small></th>'
+        )
     lines = [f"<thead><tr><td></td>{heads}</tr></thead>"]
     section = ""
     for row in rows:

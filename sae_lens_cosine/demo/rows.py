@@ -136,12 +136,15 @@ def terminal_table(results: Mapping[str, Any]) -> Table:
         pydantic.ValidationError: if ``results`` does not follow the schema.
     """
     checked = Results.model_validate(results)
-    return rows_table(checked.arms, summary_rows(checked), NOT_A_BENCHMARK)
+    title = "Results on held-out text"
+    return rows_table(title, checked.arms, summary_rows(checked), NOT_A_BENCHMARK)
 
 
-def rows_table(columns: Iterable[str], rows: Iterable[Row], caption: str) -> Table:
+def rows_table(
+    title: str, columns: Iterable[str], rows: Iterable[Row], caption: str
+) -> Table:
     """Rows for the terminal, under their sections."""
-    table = Table(title="Results on held-out text", caption=caption, box=SIMPLE)
+    table = Table(title=title, caption=caption, box=SIMPLE)
     table.add_column("", no_wrap=True)
     for name in columns:
         table.add_column(Text(name), justify="right", overflow="fold")
