@@ -30,7 +30,10 @@ def pack_contexts(
     assert model.tokenizer is not None
     bos: Any = model.tokenizer.bos_token_id
     batches = concat_and_batch_sequences(
-        tokens_iterator=(model.to_tokens(text, prepend_bos=False)[0] for text in texts),
+        tokens_iterator=(
+            model.to_tokens(text, prepend_bos=False, truncate=False)[0]
+            for text in texts
+        ),
         context_size=context_size,
         begin_batch_token_id=bos if prepend_bos else None,
         sequence_separator_token_id=bos,
