@@ -8,8 +8,9 @@ from sae_lens import SAE
 
 from sae_lens_cosine.score import row_norms, unit
 
-_CELLS = 2**24
-"""Cosines that exist at a time: 64 MiB in float32, at any d_sae."""
+_CELLS = 2**22
+"""Cosines that exist at a time: 16 MiB in float32, at any d_sae. Larger blocks are
+slower: the allocator returns their memory each time."""
 
 
 class Block(NamedTuple):

@@ -69,7 +69,7 @@ def match_features(
     one with the largest sum of cosine and correlation (of equal ones the lowest).
 
     1. Decoder cosines, a block at a time, leave candidate pairs (``d_sae^2 d_in``
-       multiplications, of which 64 MiB exist at a time).
+       multiplications, of which 16 MiB exist at a time).
     2. One pass over the activations adds up each latent's sums, and products for the
        candidates alone (tokens x candidates multiplications), from which the
        correlations follow.
