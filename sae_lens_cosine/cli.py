@@ -82,7 +82,7 @@ def demo(
     """Train, evaluate and probe SAEs on SmolLM2-135M: 12 minutes on 2 CPU cores."""
     from rich.console import Console
 
-    from sae_lens_cosine.demo.results import terminal_table
+    from sae_lens_cosine.demo.rows import terminal_table
     from sae_lens_cosine.demo.run import DemoOptions, run_demo
 
     chosen = (
@@ -179,6 +179,74 @@ def probe(
         activations=activations,
         force=force,
     )
+
+
+SaeOption = typer.Option(help="Folder of an SAE, NAME=FOLDER, or RELEASE:SAE_ID.")
+ModelOption = typer.Option(help="'demo', a folder, or a model's name.")
+OutOption = typer.Option(help="New folder for analysis.json and report.html.")
+TextOption = typer.Option(
+    help="A text, CSV, Parquet or JSONL file; embedded held-out text by default."
+)
+TextColumnOption = typer.Option(help="In a table.")
+TokensOption = typer.Option(help="Tokens of text to measure on.")
+ContextOption = typer.Option(help="Tokens of a context.")
+OverwriteOption = typer.Option("--overwrite", help="Replace an existing --out.")
+
+
+@app.command()
+def diagnose(
+    sae: Annotated[str, SaeOption],
+    model: Annotated[str, ModelOption],
+    out: Annotated[Path, OutOption],
+    text: Annotated[Path | None, TextOption] = None,
+    text_column: Annotated[str, TextColumnOption] = "text",
+    tokens: Annotated[int, TokensOption] = 16_384,
+    context_size: Annotated[int, ContextOption] = 128,
+    overwrite: Annotated[bool, OverwriteOption] = False,
+) -> None:
+    """What token norms do to an SAE: reconstruction, latents, decoder, exponents."""
+    _analyse([sae], model, out, text, text_column, tokens, context_size, overwrite)
+
+
+@app.command()
+def compare(
+    sae: Annotated[list[str], SaeOption],
+    model: Annotated[str, ModelOption],
+    out: Annotated[Path, OutOption],
+    text: Annotated[Path | None, TextOption] = None,
+    text_column: Annotated[str, TextColumnOption] = "text",
+    tokens: Annotated[int, TokensOption] = 16_384,
+    context_size: Annotated[int, ContextOption] = 128,
+    overwrite: Annotated[bool, OverwriteOption] = False,
+) -> None:
+    """Diagnose two or more SAEs of one hook, and match their features.
+
+    For example: sae-lens-cosine compare --sae runs/a --sae runs/b --model demo --out ab
+    """
+    if len(sae) < 2:
+        raise ValueError(f"--sae={sae[0]}: give two SAEs or more, or use `diagnose`.")
+    _analyse(sae, model, out, text, text_column, tokens, context_size, overwrite)
+
+
+def _analyse(
+    saes: list[str],
+    model: str,
+    out: Path,
+    text: Path | None,
+    text_column: str,
+    tokens: int,
+    context_size: int,
+    overwrite: bool,
+) -> None:
+    from sae_lens_cosine.analysis import command
+
+    try:
+        command.run(
+            saes, model, out, text, text_column, tokens, context_size, overwrite
+        )
+    except KeyboardInterrupt:
+        typer.echo("\nInterrupted: nothing was written.", err=True)
+        raise typer.Exit(130) from None
 
 
 def main() -> None:

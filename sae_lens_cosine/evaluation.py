@@ -22,6 +22,9 @@ from sae_lens_cosine.validation import check_activations
 # float64 and not a spread of the tokens.
 _ROUNDING = 1e-24
 
+SINK_GROUP = 4
+"""Number of the group of sinks, after those of the four quartiles."""
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -37,6 +40,8 @@ class GroupMetrics(_Frozen):
     """``1 - sum ||x - x_hat||^2 / sum ||x - mean||^2``, mean over the same group."""
     norm_ratio: float | None
     """Mean of ``||x_hat|| / ||x||`` over the tokens with ``||x|| > 0``."""
+    cosine: float | None
+    """Mean cosine of ``x`` and ``x_hat`` over the same tokens, 0 where ``x_hat`` is."""
     l0: float | None
     """Mean number of non-zero latents per token."""
     l0_without_sink_latents: float | None
@@ -102,6 +107,24 @@ def norm_quartile_edges(
     return float(first), float(second), float(third)
 
 
+def norm_groups(
+    norms: torch.Tensor,
+    quartile_edges: tuple[float, float, float],
+    sink_norm_limit: float,
+) -> torch.Tensor:
+    """Number of each token's group: quartiles 0 to 3, or :data:`SINK_GROUP`.
+
+    Args:
+        norms: ``[n]``, float64, uncentred.
+        quartile_edges: a norm equal to an edge belongs to the lower quartile.
+        sink_norm_limit: tokens beyond this norm are sinks.
+    """
+    edges = torch.tensor(quartile_edges, dtype=norms.dtype, device=norms.device)
+    group = torch.bucketize(norms, edges)
+    group[norms > sink_norm_limit] = SINK_GROUP
+    return group
+
+
 def evaluate_reconstruction(
     sae: SAE[Any],
     batches: Iterable[torch.Tensor],
@@ -130,8 +153,7 @@ def evaluate_reconstruction(
     """
     refuse_batch_dependent(sae)
     sink_latents = list(getattr(sae, "sink_latents", ()))
-    edges = torch.tensor(quartile_edges, dtype=torch.float64)
-    groups = [_Sums() for _ in range(5)]  # four quartiles, then the sinks
+    groups = [_Sums() for _ in range(SINK_GROUP + 1)]
     fired: torch.Tensor | None = None
 
     for batch in batches:
@@ -147,8 +169,7 @@ def evaluate_reconstruction(
             active[:, sink_latents].sum(-1),
         )
         norms = rows[0].norm(dim=-1)
-        group = torch.bucketize(norms, edges.to(norms.device))
-        group[norms > sink_norm_limit] = 4
+        group = norm_groups(norms, quartile_edges, sink_norm_limit)
         for index in group.unique().tolist():
             chosen = group == index
             group_rows = (t[chosen.to(t.device)] for t in rows)
@@ -187,8 +208,9 @@ class _Sums:
     mean: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
     deviation: float = 0.0
     """``sum ||x - mean||^2``"""
-    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(5))
-    """Squared residuals, norm ratios, rows that have one, L0, L0 in sink latents."""
+    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(6))
+    """Squared residuals, norm ratios, cosines, rows that have them, L0, L0 in sink
+    latents."""
 
     @classmethod
     def of(
@@ -201,7 +223,14 @@ class _Sums:
         """Sums of float64 rows ``[n, d_in]`` with latent counts ``[n]``."""
         norms = x.norm(dim=-1)
         ratios = (x_hat.norm(dim=-1) / norms)[norms > 0]
-        totals = ((x - x_hat).square(), ratios, torch.ones_like(ratios), l0, in_sinks)
+        totals = (
+            (x - x_hat).square(),
+            ratios,
+            torch.cosine_similarity(x, x_hat, dim=-1)[norms > 0],
+            torch.ones_like(ratios),
+            l0,
+            in_sinks,
+        )
         mean = x.mean(0)
         return cls(
             n=len(x),
@@ -225,7 +254,7 @@ class _Sums:
 
     def metrics(self, n_all: int) -> GroupMetrics:
         """The metrics of this group among ``n_all`` tokens."""
-        residual, ratio, n_ratio, l0, in_sinks = self.totals.tolist()
+        residual, ratio, cosine, n_ratio, l0, in_sinks = self.totals.tolist()
         rounding = _ROUNDING * self.n * float(self.mean.square().sum())
         varies = self.deviation > rounding
         return GroupMetrics(
@@ -233,6 +262,7 @@ class _Sums:
             token_share=self.n / n_all,
             explained_variance=1 - residual / self.deviation if varies else None,
             norm_ratio=ratio / n_ratio if n_ratio else None,
+            cosine=cosine / n_ratio if n_ratio else None,
             l0=l0 / self.n if self.n else None,
             l0_without_sink_latents=(l0 - in_sinks) / self.n if self.n else None,
         )
@@ -246,6 +276,14 @@ def refuse_batch_dependent(sae: SAE[Any]) -> None:
             "depend on the batch size. Evaluate the inference SAE: save it with "
             "save_inference_model(path), then SAE.load_from_disk(path)."
         )
+
+
+@torch.no_grad()
+def encode(sae: SAE[Any], rows: torch.Tensor) -> torch.Tensor:
+    """Dense latents ``[n, d_sae]`` of flat rows ``[n, d_in]``."""
+    with _flat_rows(sae):
+        acts = sae.encode(rows.to(sae.device, sae.dtype))
+    return acts.to_dense() if acts.is_sparse else acts
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from pydantic import BaseModel, ConfigDict
 from sae_lens import SAE
 from transformer_lens import HookedTransformer
@@ -13,12 +14,17 @@ from transformer_lens import HookedTransformer
 from sae_lens_cosine.evaluation import reconstruct, refuse_batch_dependent
 from sae_lens_cosine.validation import check_activations
 
+_NOTHING = torch.zeros(2, dtype=torch.float64)
+"""Sums of cross-entropy and of divergence, before the first batch."""
+
 
 class LossRecovered(BaseModel):
     """Cross-entropy in nats per predicted token, and the share of it recovered.
 
     ``recovered = (ablated - spliced) / (ablated - clean)``: SAELens's and SAEBench's
-    definition, with the activation set to zero as the ablation.
+    definition, with the activation set to zero as the ablation. Likewise for the
+    divergence KL(clean || spliced) of the model's predictions, in nats per token,
+    whose clean value is 0.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -32,6 +38,11 @@ class LossRecovered(BaseModel):
     spliced_sinks_kept: float
     recovered: float | None
     recovered_sinks_kept: float | None
+    kl_ablated: float
+    kl_spliced: float
+    kl_spliced_sinks_kept: float
+    kl_recovered: float | None
+    kl_recovered_sinks_kept: float | None
 
 
 @torch.no_grad()
@@ -46,10 +57,12 @@ def cross_entropy_recovered(
     head_index: int | None = None,
     on_batch: Callable[[int], object] | None = None,
 ) -> dict[str, LossRecovered]:
-    """Cross-entropy with each SAE's reconstruction in place of the activation.
+    """Loss with each SAE's reconstruction in place of the activation.
 
     The clean and the ablated loss are computed once for all SAEs. A HookedTransformer
-    runs the layers below the hook once per batch.
+    runs the layers below the hook once per batch. Cross-entropy and divergence come
+    from the same forward pass; the clean predictions of a batch are kept meanwhile
+    (4 bytes x tokens of the batch x vocabulary).
 
     Args:
         model: a HookedTransformer, or a TransformerBridge.
@@ -73,9 +86,9 @@ def cross_entropy_recovered(
         raise ValueError(
             f"tokens must be [n, ctx] with n >= 1 and ctx >= 2, not {tuple(tokens.shape)}."
         )
-    clean = ablated = 0.0
+    clean = ablated = _NOTHING
     n_sinks = 0
-    plain, kept = dict.fromkeys(saes, 0.0), dict.fromkeys(saes, 0.0)
+    plain, kept = dict.fromkeys(saes, _NOTHING), dict.fromkeys(saes, _NOTHING)
 
     for batch in tokens.split(batch_size):
         forward = _Forward(model, hook_name, batch)
@@ -91,35 +104,48 @@ def cross_entropy_recovered(
             x[:, :, head_index] = new.to(x).reshape(x.shape[0], x.shape[1], -1)
             return x
 
-        clean += forward.clean_loss
-        ablated += forward.loss_with(put(torch.zeros_like(rows)))
+        clean = clean + forward.clean_loss
+        ablated = ablated + forward.loss_with(put(torch.zeros_like(rows)))
         n_sinks += int(sinks.sum())
         for name, sae in saes.items():
             check_activations(rows, sae.cfg.d_in)
             x_hat = reconstruct(sae, rows)[1].to(rows)
             loss = forward.loss_with(put(x_hat))
-            plain[name] += loss
+            plain[name] = plain[name] + loss
             if sinks.any():
                 loss = forward.loss_with(put(rows.where(sinks[:, None], x_hat)))
-            kept[name] += loss
+            kept[name] = kept[name] + loss
         if on_batch is not None:
             on_batch(len(batch))
 
-    n = tokens.shape[0] * (tokens.shape[1] - 1)
-    gap = ablated - clean
+    # The last token of a context predicts, but nothing follows that it could miss.
+    per = torch.tensor([len(tokens) * (tokens.shape[1] - 1), tokens.numel()])
     return {
         name: LossRecovered(
-            n_predictions=n,
+            n_predictions=int(per[0]),
             n_sinks=n_sinks,
-            clean=clean / n,
-            ablated=ablated / n,
-            spliced=plain[name] / n,
-            spliced_sinks_kept=kept[name] / n,
-            recovered=(ablated - plain[name]) / gap if gap else None,
-            recovered_sinks_kept=(ablated - kept[name]) / gap if gap else None,
+            **_columns(clean / per, ablated / per, plain[name] / per, kept[name] / per),
         )
         for name in saes
     }
+
+
+def _columns(
+    clean: torch.Tensor, ablated: torch.Tensor, plain: torch.Tensor, kept: torch.Tensor
+) -> dict[str, Any]:
+    """Fields of the result from pairs of cross-entropy and divergence."""
+    gap = ablated - clean
+    columns: dict[str, Any] = {"clean": clean[0].item()}
+    for i, prefix in enumerate(("", "kl_")):
+        columns |= {
+            f"{prefix}ablated": ablated[i].item(),
+            f"{prefix}spliced": plain[i].item(),
+            f"{prefix}spliced_sinks_kept": kept[i].item(),
+        }
+        for suffix, loss in (("", plain), ("_sinks_kept", kept)):
+            share = ((ablated - loss) / gap)[i].item() if gap[i] else None
+            columns[f"{prefix}recovered{suffix}"] = share
+    return columns
 
 
 class _Forward:
@@ -127,7 +153,7 @@ class _Forward:
 
     def __init__(self, model: Any, hook_name: str, tokens: torch.Tensor) -> None:
         self.model, self.hook_name, self.tokens = model, hook_name, tokens
-        self.kwargs: dict[str, Any] = {"return_type": "loss", "loss_per_token": True}
+        self.kwargs: dict[str, Any] = {"return_type": "both", "loss_per_token": True}
         start = None
         if isinstance(model, HookedTransformer):
             # Without an explicit mask a left-padding tokenizer would mask real tokens
@@ -145,7 +171,9 @@ class _Forward:
             seen[name] = x
 
         hooks = [(name, partial(keep, name=name)) for name in {below, hook_name}]
-        self.clean_loss = self._loss(tokens, hooks)
+        logits, clean_loss = self._run(tokens, hooks)
+        self.clean = logits.float().log_softmax(-1)
+        self.clean_loss = torch.tensor([clean_loss, 0.0], dtype=torch.float64)
         if hook_name not in seen:
             raise ValueError(f"The hook {hook_name!r} did not fire: check its name.")
         self.activation = seen[hook_name]
@@ -154,11 +182,28 @@ class _Forward:
             self.input = seen[below]
             self.kwargs |= {"start_at_layer": start, "tokens": tokens}
 
-    def loss_with(self, activation: torch.Tensor) -> float:
-        """Summed loss with ``activation`` at the hook."""
+    def loss_with(self, activation: torch.Tensor) -> torch.Tensor:
+        """Summed cross-entropy and divergence with ``activation`` at the hook."""
         replace: Any = lambda _, hook: activation  # noqa: ARG005, E731
-        return self._loss(self.input, [(self.hook_name, replace)])
+        logits, loss = self._run(self.input, [(self.hook_name, replace)])
+        # One context at a time: the vocabulary is the largest dimension there is.
+        divergence = sum(
+            F.kl_div(
+                new.float().log_softmax(-1), clean, log_target=True, reduction="none"
+            )
+            .sum(-1)
+            .double()
+            .sum()
+            .item()
+            for new, clean in zip(logits, self.clean, strict=True)
+        )
+        return torch.tensor([loss, divergence], dtype=torch.float64)
 
-    def _loss(self, model_input: torch.Tensor, hooks: list[tuple[str, Any]]) -> float:
-        loss = self.model.run_with_hooks(model_input, fwd_hooks=hooks, **self.kwargs)
-        return loss.double().sum().item()
+    def _run(
+        self, model_input: torch.Tensor, hooks: list[tuple[str, Any]]
+    ) -> tuple[torch.Tensor, float]:
+        """Logits ``[batch, ctx, vocabulary]`` and the summed cross-entropy."""
+        logits, loss = self.model.run_with_hooks(
+            model_input, fwd_hooks=hooks, **self.kwargs
+        )
+        return logits, loss.double().sum().item()

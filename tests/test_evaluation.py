@@ -79,6 +79,7 @@ def test_reconstruction_by_hand():
     assert ordinary.token_share == 0.75
     assert ordinary.explained_variance == pytest.approx(1 - 8.75 / 8)
     assert ordinary.norm_ratio == 0.5
+    assert ordinary.cosine == pytest.approx(1.0)
     assert ordinary.l0 == 1.0  # relu(x) fires, relu(-x) does not
     # all: mean 1010/4 = 252.5, sum x^2 = 1 + 9 + 25 + 1002001 = 1002036
     #      sum (x - mean)^2 = 1002036 - 4 * 252.5^2 = 747011; residual 1002036/4
@@ -112,6 +113,7 @@ def test_no_sinks_gives_none_and_equal_groups():
     sinks = metrics.sinks_only
     assert (sinks.n_tokens, sinks.explained_variance, sinks.l0) == (0, None, None)
     assert sinks.norm_ratio is None
+    assert sinks.cosine is None
     assert sinks.l0_without_sink_latents is None
 
 
@@ -121,6 +123,16 @@ def test_a_zero_sae_explains_the_mean_or_less():
     metrics = evaluate(sae, torch.tensor([[1.0], [3.0]]))
     assert metrics.all_tokens.explained_variance == pytest.approx(-4.0)
     assert metrics.all_tokens.norm_ratio == 0.0
+    assert metrics.all_tokens.cosine == 0.0
+
+
+def test_cosine_is_the_mean_over_tokens_of_any_length():
+    # decoded with the second axis doubled: (1, 0) stays, (3, 3) becomes (3, 6), with
+    # cosine (9 + 18) / (sqrt(18) sqrt(45)) = 0.9487
+    sae = linear_sae(2)
+    sae.W_dec.data[:, 1] *= 2
+    metrics = evaluate(sae, torch.tensor([[1.0, 0.0], [3.0, 3.0], [0.0, 0.0]]))
+    assert metrics.all_tokens.cosine == pytest.approx((1 + 27 / 810**0.5) / 2)
 
 
 def test_equal_tokens_have_no_variance_to_explain():

@@ -58,6 +58,8 @@ def test_identity_recovers_everything(model: HookedTransformer, hook: str):
     assert loss.recovered == 1.0
     assert loss.recovered_sinks_kept == 1.0
     assert loss.spliced == loss.clean
+    assert loss.kl_spliced == loss.kl_spliced_sinks_kept == 0.0
+    assert loss.kl_recovered == loss.kl_recovered_sinks_kept == 1.0
     assert loss.n_predictions == 5 * 5  # six tokens predict five
     assert loss.n_sinks == 0
 
@@ -67,6 +69,8 @@ def test_a_zero_sae_is_the_ablation(model: HookedTransformer, hook: str):
     loss = recover(model, linear_sae(8, scale=0.0, dtype="float32"), hook)
     assert loss.recovered == 0.0
     assert loss.spliced == loss.ablated
+    assert loss.kl_recovered == 0.0
+    assert loss.kl_ablated > 0
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -78,7 +82,7 @@ def test_losses_equal_saelens_own(model: HookedTransformer, hook: str):
         model,
         ActivationScaler(),
         TOKENS,
-        compute_kl=False,
+        compute_kl=True,
         compute_ce_loss=True,
         hook_name=hook,
     )
@@ -93,6 +97,12 @@ def test_losses_equal_saelens_own(model: HookedTransformer, hook: str):
     assert loss.spliced_sinks_kept == loss.spliced
     expected = (ablated - spliced) / (ablated - clean)
     assert loss.recovered == pytest.approx(expected, rel=1e-4)
+    ablated, spliced = (
+        losses[f"kl_div_with_{name}"].mean().item() for name in ("ablation", "sae")
+    )
+    assert loss.kl_ablated == pytest.approx(ablated, rel=1e-4)
+    assert loss.kl_spliced == pytest.approx(spliced, rel=1e-4)
+    assert loss.kl_recovered == pytest.approx(1 - spliced / ablated, rel=1e-4)
 
 
 def test_sinks_are_kept_as_they_are(model: HookedTransformer):
@@ -111,6 +121,7 @@ def test_sinks_are_kept_as_they_are(model: HookedTransformer):
     assert loss.n_sinks == int((norms > limit).sum())
     assert loss.spliced_sinks_kept == pytest.approx(expected)
     assert loss.spliced == loss.ablated
+    assert 0 < loss.kl_spliced_sinks_kept < loss.kl_spliced == loss.kl_ablated
 
 
 def test_one_head(model: HookedTransformer):

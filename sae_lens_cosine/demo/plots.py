@@ -1,13 +1,15 @@
 """The report's figures; plotly's modules come as arguments, since it is optional."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from sae_lens_cosine.demo.results import Results, number
+from sae_lens_cosine.demo.results import ArmResults, Results
+from sae_lens_cosine.demo.rows import number
+from sae_lens_cosine.evaluation import GroupMetrics
 
 LOWEST_BAR = -1.0  # an explained variance of -184 would flatten every other bar
 
@@ -20,21 +22,14 @@ class Plot(NamedTuple):
     figure: Any | None
 
 
-def variance_plot(results: Results, colours: Mapping[str, str], go: Any) -> Plot:
+def variance_plot(
+    arms: Mapping[str, ArmResults], colours: Mapping[str, str], go: Any
+) -> Plot:
     """Explained variance by quartile of the ordinary norms, and on sinks."""
-    figure = go.Figure()
-    groups = ["Q1: shortest", "Q2", "Q3", "Q4: longest", "Attention sinks"]
-    for name, arm in results.arms.items():
-        if (rec := arm.reconstruction) is None:
-            continue
-        values = [g.explained_variance for g in (*rec.norm_quartiles, rec.sinks_only)]
-        text = [f"{_label(v)} ▼" if _cut(v) else _label(v) for v in values]
-        shown = [LOWEST_BAR if _cut(v) else v for v in values]
-        _add_bars(figure, go, name, groups, shown, text, colours[name])
+    figure = bars_by_norm(arms, lambda g: g.explained_variance, colours, go)
     lowest = min((v for bar in figure.data for v in bar.y if v is not None), default=0)
     low = lowest - 0.2 if lowest < 0 else 0
     figure.update_yaxes(title="explained variance", range=[low, 1.12])
-    figure.update_xaxes(title="tokens, by the length of their activation vector")
     return Plot(
         "How well are tokens rebuilt?",
         "Higher is better, 1 being a perfect copy and 0 no better than guessing the "
@@ -45,38 +40,68 @@ def variance_plot(results: Results, colours: Mapping[str, str], go: Any) -> Plot
     )
 
 
-def l0_plot(results: Results, colours: Mapping[str, str], go: Any) -> Plot:
+def bars_by_norm(
+    arms: Mapping[str, ArmResults],
+    read: Callable[[GroupMetrics], float | None],
+    colours: Mapping[str, str],
+    go: Any,
+) -> Any:
+    """A figure of one number by quartile of the ordinary norms, and on sinks."""
+    figure = go.Figure()
+    groups = ["Q1: shortest", "Q2", "Q3", "Q4: longest", "Attention sinks"]
+    for name, arm in arms.items():
+        if (rec := arm.reconstruction) is None:
+            continue
+        values = [read(group) for group in (*rec.norm_quartiles, rec.sinks_only)]
+        text = [f"{_label(v)} ▼" if _cut(v) else _label(v) for v in values]
+        shown = [LOWEST_BAR if _cut(v) else v for v in values]
+        add_bars(figure, go, name, groups, shown, text, colours[name])
+    figure.update_xaxes(title="tokens, by the length of their activation vector")
+    return figure
+
+
+def l0_plot(
+    arms: Mapping[str, ArmResults],
+    colours: Mapping[str, str],
+    go: Any,
+    k: int | None = None,
+) -> Plot:
     """Active latents on ordinary tokens and on sinks, on a log axis."""
     figure = go.Figure()
-    for name, arm in results.arms.items():
+    for name, arm in arms.items():
         if (rec := arm.reconstruction) is None:
             continue
         values = [rec.sinks_excluded.l0, rec.sinks_only.l0]
         shown = [v or None for v in values]  # a log axis has no 0
         text = [number(v, 0 if v is not None and v >= 100 else 1) for v in values]
         groups = ["Ordinary tokens", "Attention sinks"]
-        _add_bars(figure, go, name, groups, shown, text, colours[name])
-    k = results.settings.k
-    counts = [v for bars in figure.data for v in bars.y if v is not None] + [k]
+        add_bars(figure, go, name, groups, shown, text, colours[name])
+    counts = [v for bars in figure.data for v in bars.y if v is not None] + [k or 1]
     span = [math.floor(min(0.0, math.log10(min(counts)))), math.log10(3 * max(counts))]
     figure.update_yaxes(title="active latents per token", type="log", range=span)
     figure.update_yaxes(dtick=1)
-    figure.add_hline(k, line_dash="dash", line_color="#444")
-    # Plotly wants an annotation's place on a log axis as the exponent.
-    figure.add_annotation(
-        text=f"k = {k}",
-        x=1,
-        y=math.log10(k),
-        xref="paper",
-        xanchor="right",
-        yanchor="bottom",
-        showarrow=False,
+    look_for = (
+        "Look for a tall bar over the attention sinks: an SAE that spends hundreds of "
+        "latents on such a token describes its length rather than its meaning"
     )
+    if k is not None:
+        look_for += (
+            " (the dashed line is the number of latents the SAEs were trained to use)"
+        )
+        figure.add_hline(k, line_dash="dash", line_color="#444")
+        # Plotly wants an annotation's place on a log axis as the exponent.
+        figure.add_annotation(
+            text=f"k = {k}",
+            x=1,
+            y=math.log10(k),
+            xref="paper",
+            xanchor="right",
+            yanchor="bottom",
+            showarrow=False,
+        )
     return Plot(
         "How many latents does a token cost?",
-        "Look for a tall bar over the attention sinks: an SAE that spends hundreds of "
-        "latents on such a token describes its length rather than its meaning (the "
-        "dashed line is the number of latents the SAEs were trained to use).",
+        f"{look_for}.",
         figure if figure.data else None,
     )
 
@@ -100,7 +125,7 @@ def probing_plot(
         for panel, k in enumerate(sizes, start=1):
             values = [arm.probing.get(d, {}).get(k) for d in results.datasets]
             values.append(results.mean_probing(arm, k))
-            _add_bars(
+            add_bars(
                 figure,
                 go,
                 name,
@@ -119,12 +144,14 @@ def probing_plot(
     return Plot(title, look_for, figure)
 
 
-def exponent_plot(results: Results, colours: Mapping[str, str], go: Any) -> Plot:
+def exponent_plot(
+    arms: Mapping[str, ArmResults], colours: Mapping[str, str], go: Any
+) -> Plot:
     """Histogram of per-feature exponents; a global exponent is a vertical line."""
     figure = go.Figure()
     exponents: dict[str, np.ndarray] = {}
     per_feature: set[str] = set()
-    for name, arm in results.arms.items():
+    for name, arm in arms.items():
         values = np.array([np.nan if arm.exponents is None else arm.exponents], float)
         if (values := values[np.isfinite(values)]).size:
             exponents[name] = values
@@ -173,7 +200,7 @@ def exponent_plot(results: Results, colours: Mapping[str, str], go: Any) -> Plot
     )
 
 
-def _add_bars(
+def add_bars(
     figure: Any,
     go: Any,
     name: str,
@@ -184,6 +211,7 @@ def _add_bars(
     place: Mapping[str, int] | None = None,
     **style: Any,
 ) -> None:
+    """Add one arm's bars, with their values as text."""
     bars = go.Bar(
         name=escape(name),
         x=x,

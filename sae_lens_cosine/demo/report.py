@@ -1,42 +1,34 @@
 """The demo's results as a table for the terminal and as one self-contained HTML page.
 
-Both print the rows of :func:`sae_lens_cosine.demo.results.summary_rows`.
+Both print the rows of :func:`sae_lens_cosine.demo.rows.summary_rows`.
 """
 
 import os
 from collections.abc import Iterable, Mapping
-from html import escape
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+from sae_lens_cosine.demo.page import (
+    colours_of,
+    plotly_graph_objects,
+    render_page,
+    table_html,
+)
 from sae_lens_cosine.demo.plots import (
-    Plot,
     exponent_plot,
     l0_plot,
     probing_plot,
     variance_plot,
 )
-from sae_lens_cosine.demo.results import (
+from sae_lens_cosine.demo.results import ArmResults, Results
+from sae_lens_cosine.demo.rows import (
     NOT_A_BENCHMARK,
-    ArmResults,
-    Results,
-    Row,
     setting_rows,
     summary_rows,
     terminal_table,
 )
 
 __all__ = ["render", "terminal_table", "write_report"]
-
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-# Plotly's other buttons select points, or send the data to a server.
-PLOT_CONFIG = {
-    "displaylogo": False,
-    "responsive": True,
-    "modeBarButtons": [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
-}
 
 
 def write_report(results: Mapping[str, Any], path: Path) -> None:
@@ -61,40 +53,33 @@ def write_report(results: Mapping[str, Any], path: Path) -> None:
 
 def render(results: Results) -> str:
     """The whole page as text."""
-    try:
-        import plotly.graph_objects as go
-        from plotly.offline import get_plotlyjs
-        from plotly.subplots import make_subplots
-    except ImportError as error:
-        raise ImportError(
-            'The report needs plotly: pip install "sae-lens-cosine[demo]"'
-        ) from error
+    go = plotly_graph_objects()
+    from plotly.subplots import make_subplots
 
-    colours = dict(zip(results.arms, cycle(COLOURS), strict=False))
-    plots = [
-        variance_plot(results, colours, go),
-        l0_plot(results, colours, go),
-        probing_plot(results, colours, go, make_subplots),
-        exponent_plot(results, colours, go),
-    ]
-    title = escape(f"Cosine-scored SAEs on {results.settings.model}")
-    return PAGE.format(
-        title=title,
-        note=escape(NOT_A_BENCHMARK),
-        sinks=escape(_about_sinks(results)),
-        table=_table_html(summary_rows(results), results.arms, colours),
-        settings="\n".join(
-            f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
-            for name, text in setting_rows(results.settings)
+    arms = results.arms
+    colours = colours_of(arms)
+    return render_page(
+        title=f"Cosine-scored SAEs on {results.settings.model}",
+        note=NOT_A_BENCHMARK,
+        about=about_sinks(arms.values()),
+        table=table_html(
+            summary_rows(results),
+            {name: arm.architecture for name, arm in arms.items()},
+            colours,
         ),
-        plots="\n".join(_plot_html(plot) for plot in plots),
-        plotlyjs=get_plotlyjs(),
+        plots=[
+            variance_plot(arms, colours, go),
+            l0_plot(arms, colours, go, results.settings.k),
+            probing_plot(results, colours, go, make_subplots),
+            exponent_plot(arms, colours, go),
+        ],
+        settings=setting_rows(results.settings),
     )
 
 
-def _about_sinks(results: Results) -> str:
+def about_sinks(arms: Iterable[ArmResults]) -> str:
     """One sentence that explains the word, with this run's numbers."""
-    measured = (arm.reconstruction for arm in results.arms.values())
+    measured = (arm.reconstruction for arm in arms)
     rec = next((rec for rec in measured if rec is not None), None)
     text = (
         "An attention sink is a token, mostly the first of a text, whose activation "
@@ -106,91 +91,3 @@ def _about_sinks(results: Results) -> str:
         f"{text}: here, longer than {rec.sink_norm_limit:,.0f}, which holds for "
         f"{rec.sinks_only.n_tokens:,} of {rec.n_tokens:,} evaluated tokens."
     )
-
-
-def _table_html(
-    rows: Iterable[Row], arms: Mapping[str, ArmResults], colours: Mapping[str, str]
-) -> str:
-    heads = "".join(
-        f'<th scope="col"><i style="background:{colours[name]}"></i>{escape(name)}'
-        f"<small>{escape(arm.architecture)}</small></th>"
-        for name, arm in arms.items()
-    )
-    lines = [f"<thead><tr><td></td>{heads}</tr></thead>"]
-    section = ""
-    for row in rows:
-        if row.section != section:
-            section = row.section
-            lines.append(
-                f'<tr><th scope="rowgroup" colspan="{len(arms) + 1}">'
-                f"{escape(section)}</th></tr>"
-            )
-        cells = "".join(f"<td>{escape(value)}</td>" for value in row.values)
-        lines.append(f'<tr><th scope="row">{escape(row.label)}</th>{cells}</tr>')
-    return "<table>" + "\n".join(lines) + "</table>"
-
-
-def _plot_html(plot: Plot) -> str:
-    body = "<p><em>Not measured in this run.</em></p>"
-    if (figure := plot.figure) is not None:
-        figure.update_layout(
-            template="plotly_white",
-            font={"family": "system-ui, sans-serif", "color": "#1a1a1a", "size": 13},
-            legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
-            margin={"l": 64, "r": 16, "t": 64, "b": 48},
-            showlegend=True,
-            bargap=0.25,
-        )
-        body = figure.to_html(
-            full_html=False,
-            include_plotlyjs=False,
-            config=PLOT_CONFIG,
-        )
-    return (
-        f"<section><h2>{escape(plot.title)}</h2>{body}"
-        f"<p>{escape(plot.look_for)}</p></section>"
-    )
-
-
-# The policy makes the promise that nothing is fetched one that the browser keeps.
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none';
- script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
-<title>{title}</title>
-<style>
-body {{ max-width: 62rem; margin: 2.5rem auto; padding: 0 1.25rem; color: #1a1a1a;
-  background: #fff; font: 1rem/1.55 system-ui, sans-serif; }}
-h1, h2 {{ line-height: 1.25; }}
-h2 {{ margin: 3rem 0 0.5rem; font-size: 1.3rem; }}
-.note {{ padding: 0.75rem 1rem; border-left: 4px solid #E69F00; background: #fff8e8; }}
-.wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; min-width: 60%; font-variant-numeric: tabular-nums; }}
-td, th {{ padding: 0.25rem 1rem 0.25rem 0; text-align: right; font-weight: 400; }}
-thead th {{ font-weight: 600; vertical-align: bottom; }}
-thead small {{ display: block; color: #555; font-weight: 400; }}
-thead i {{ display: inline-block; width: 0.8em; height: 0.8em; margin-right: 0.4em;
-  border-radius: 2px; }}
-th[scope=row] {{ padding-left: 1rem; text-align: left; white-space: nowrap; }}
-th[scope=rowgroup] {{ padding-top: 0.8rem; text-align: left; font-weight: 600;
-  border-bottom: 1px solid #ddd; }}
-dl {{ display: grid; grid-template-columns: max-content 1fr; gap: 0.2rem 1.5rem; }}
-dt {{ color: #555; }}
-dd {{ margin: 0; overflow-wrap: anywhere; }}
-</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="note">{note}</p>
-<h2>Results on held-out text</h2>
-<p>{sinks}</p>
-<div class="wide">{table}</div>
-<script>{plotlyjs}</script>
-{plots}
-<section><h2>Settings</h2><dl>{settings}</dl></section>
-</body>
-</html>
-"""

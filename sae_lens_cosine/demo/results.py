@@ -1,29 +1,16 @@
-"""What the demo measures: the schema of ``results.json``, and its summary in rows.
+"""What the demo measures: the schema of ``results.json``."""
 
-The terminal table and the HTML report print the same rows, so they cannot disagree.
-"""
-
-import math
-from collections.abc import Callable, Mapping
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from rich.box import SIMPLE
-from rich.table import Table
-from rich.text import Text
+from sae_lens import SAE
 
 from sae_lens_cosine.evaluation import (
-    GroupMetrics,
     ReconstructionMetrics,
 )
+from sae_lens_cosine.inference import CosineSAE
 from sae_lens_cosine.loss_recovered import LossRecovered
-
-NOT_A_BENCHMARK = (
-    "This is a demonstration, not a benchmark: one seed, one small model and far fewer "
-    "training tokens than a real run. Differences between the SAEs can be chance."
-)
-MISSING = "\N{EN DASH}"
 
 
 class Settings(BaseModel):
@@ -93,131 +80,17 @@ class Results(BaseModel):
         return fmean(accuracies) if len(accuracies) == len(found) > 0 else None
 
 
-class Row(NamedTuple):
-    """One line of the summary: a value per arm, ready to print."""
-
-    section: str
-    label: str
-    values: list[str]
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Fixed-point text, a dash where there is nothing to say."""
-    if value is None or not math.isfinite(value):
-        return MISSING
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def percent(value: float | None) -> str:
-    """A share of 0 to 1 in per cent."""
-    return MISSING if value is None else f"{100 * value:.1f} %"
-
-
-def summary_rows(results: Results) -> list[Row]:
-    """Every arm's headline numbers; the order is the order of display."""
-    arms = list(results.arms.values())
-
-    def row(section: str, label: str, read: Callable[[ArmResults], str]) -> Row:
-        return Row(section, label, [read(arm) for arm in arms])
-
-    def groups(
-        section: str, read: Callable[[GroupMetrics], float | None], digits: int
-    ) -> list[Row]:
-        kinds = {
-            "all tokens": "all_tokens",
-            "sinks excluded": "sinks_excluded",
-            "sinks only": "sinks_only",
-        }
-
-        def value(arm: ArmResults, kind: str) -> str:
-            if arm.reconstruction is None:
-                return MISSING
-            return number(read(getattr(arm.reconstruction, kind)), digits)
-
-        return [
-            row(section, label, lambda arm, kind=kind: value(arm, kind))
-            for label, kind in kinds.items()
-        ]
-
-    def loss(name: str) -> Callable[[ArmResults], str]:
-        return lambda arm: number(arm.loss and getattr(arm.loss, name))
-
-    def dead(arm: ArmResults) -> str:
-        rec = arm.reconstruction
-        return percent(rec.never_fired_share if rec else None)
-
-    rows = groups("Explained variance", lambda g: g.explained_variance, 3)
-    rows += groups("Latents per token (L0)", lambda g: g.l0, 1)
-    if any(_has_sink_latents(arm) for arm in arms):
-        section = "L0 without sink latents"
-        rows += groups(section, lambda g: g.l0_without_sink_latents, 1)
-    rows += groups("Norm ratio", lambda g: g.norm_ratio, 2)
-    rows += [
-        row("Latents", "never fired", dead),
-        row("Latents", "mean exponent", lambda arm: number(arm.mean_exponent)),
-        row("Cross-entropy recovered", "plainly spliced", loss("recovered")),
-        row("Cross-entropy recovered", "sinks kept", loss("recovered_sinks_kept")),
-    ]
-    for k in results.probe_sizes:
-        rows.append(
-            row(
-                "Probing accuracy, mean",
-                f"top-{k}",
-                lambda arm, k=k: number(results.mean_probing(arm, k)),
-            )
-        )
-    return rows
-
-
-def terminal_table(results: Mapping[str, Any]) -> Table:
-    """The summary with one column per arm.
-
-    Args:
-        results: as in ``results.json``, see :class:`Results`.
-
-    Raises:
-        pydantic.ValidationError: if ``results`` does not follow the schema.
-    """
-    checked = Results.model_validate(results)
-    table = Table(title="Results on held-out text", caption=NOT_A_BENCHMARK, box=SIMPLE)
-    table.add_column("", no_wrap=True)
-    for name in checked.arms:
-        table.add_column(Text(name), justify="right", overflow="fold")
-    section = ""
-    for row in summary_rows(checked):
-        if row.section != section:
-            section = row.section
-            table.add_section()
-            table.add_row(Text(section, style="bold"))
-        table.add_row(f"  {row.label}", *row.values)
-    return table
-
-
-def setting_rows(settings: Settings) -> list[tuple[str, str]]:
-    """Settings as name and text, ready to print."""
-    return [
-        (
-            name if name.startswith("d_") else name.replace("_", " "),
-            _setting_text(value),
-        )
-        for name, value in settings
-    ]
-
-
-def _setting_text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {item}" for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(str(item) for item in value)
-    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10_000:
-        return f"{value:,}"
-    return str(value)
-
-
-def _has_sink_latents(arm: ArmResults) -> bool:
-    rec = arm.reconstruction
-    if rec is None:
-        return False
-    return rec.all_tokens.l0 != rec.all_tokens.l0_without_sink_latents
+def learned_values(sae: SAE[Any]) -> dict[str, Any]:
+    """Exponents, scale and threshold of an inference SAE, where it has them."""
+    learned: dict[str, Any] = {}
+    threshold = getattr(sae, "threshold", None)
+    if threshold is not None:
+        learned["threshold"] = threshold.max().item()  # 0 for reserved latents
+    if isinstance(sae, CosineSAE):
+        n_ordinary = sae.cfg.d_sae - len(sae.sink_latents)
+        exponent = sae.exponent
+        learned["exponents"] = (
+            exponent[:n_ordinary] if exponent.ndim else exponent
+        ).tolist()
+        learned["scale"] = sae.W_enc[:, :n_ordinary].norm(dim=0).mean().item()
+    return learned

@@ -31,7 +31,12 @@ from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
 from sae_lens_cosine.demo.model import DEMO_MODEL_NAME, load_demo_model
 from sae_lens_cosine.demo.options import TRAIN_BATCH, DemoOptions
 from sae_lens_cosine.demo.report import write_report
-from sae_lens_cosine.demo.results import ArmResults, Results, Settings
+from sae_lens_cosine.demo.results import (
+    ArmResults,
+    Results,
+    Settings,
+    learned_values,
+)
 from sae_lens_cosine.demo.text import (
     DEMO_TASKS,
     evaluation_rows,
@@ -43,8 +48,8 @@ from sae_lens_cosine.evaluation import (
     norm_quartile_edges,
     sink_norm_limit,
 )
-from sae_lens_cosine.inference import CosineSAE
 from sae_lens_cosine.loss_recovered import cross_entropy_recovered
+from sae_lens_cosine.output_folder import check_output, move_into_place
 
 CONTEXT_SIZE = 128
 EVALUATION_TOKENS = 16_384
@@ -147,26 +152,10 @@ def evaluate(
                 quartile_edges=edges,
             ),
             loss=losses[arm],
-            **_learned(sae),
+            **learned_values(sae),
         )
         for arm, sae in saes.items()
     }
-
-
-def _learned(sae: SAE[Any]) -> dict[str, Any]:
-    """Exponent, scale and threshold of an inference SAE, where it has them."""
-    learned: dict[str, Any] = {}
-    threshold = getattr(sae, "threshold", None)
-    if threshold is not None:
-        learned["threshold"] = threshold.max().item()  # 0 for reserved latents
-    if isinstance(sae, CosineSAE):
-        n_ordinary = sae.cfg.d_sae - len(sae.sink_latents)
-        exponent = sae.exponent
-        learned["exponents"] = (
-            exponent[:n_ordinary] if exponent.ndim else exponent
-        ).tolist()
-        learned["scale"] = sae.W_enc[:, :n_ordinary].norm(dim=0).mean().item()
-    return learned
 
 
 def _train(
@@ -234,15 +223,7 @@ def _quiet_host() -> Iterator[None]:
 
 
 def _open_work_folder(options: DemoOptions, out: Path, overwrite: bool) -> Path:
-    if out.exists() and not overwrite:
-        raise FileExistsError(
-            f"{out} exists: choose another --out, or replace it with --overwrite."
-        )
-    if out.exists() and not (out / "results.json").is_file():
-        raise FileExistsError(
-            f"{out} holds no results of this command, so --overwrite would delete "
-            "something else: choose another --out."
-        )
+    check_output(out, "results.json", overwrite)
     work = out.with_name(out.name + ".unfinished")
     noted = work / "options.json"
     if work.exists():
@@ -289,9 +270,5 @@ def _finish(results: Results, work: Path, out: Path, overwrite: bool) -> None:
     (work / "results.json").write_text(results.model_dump_json(indent=1))
     write_report(results.model_dump(mode="json"), work / "report.html")
     shutil.rmtree(work / "activations")
-    replaced = out.with_name(out.name + ".replaced")
-    if overwrite and out.exists():
-        os.replace(out, replaced)
-    os.replace(work, out)
+    move_into_place(work, out, overwrite)
     (out / "options.json").unlink()
-    shutil.rmtree(replaced, ignore_errors=True)

@@ -44,14 +44,14 @@ class Arm:
         d_sae = self.sae.cfg.d_sae
         if any(not 0 <= latent < d_sae for latent in self.left_out):
             raise ValueError(
-                f"sink_latents={self.left_out} of {self.name!r} are not latents of an "
-                f"SAE with d_sae={d_sae}."
+                f"left_out or sink_latents={self.left_out} of {self.name!r} are not "
+                f"latents of an SAE with d_sae={d_sae}."
             )
         left = d_sae - len(self.left_out)
         if max(ks) > left:
-            sinks = " (sink latents left out)" if self.left_out else ""
+            without = f" ({len(self.left_out)} latents left out)" * bool(self.left_out)
             raise ValueError(
-                f"k={max(ks)} is more than the d_sae={left} of {self.name!r}{sinks}."
+                f"k={max(ks)} is more than the d_sae={left} of {self.name!r}{without}."
             )
 
 
@@ -170,7 +170,7 @@ class ArmProber:
                     {
                         "hook": arm.hook.name,
                         "mask_sinks": masking,
-                        "sink_latents_left_out": len(arm.left_out),
+                        "latents_left_out": len(arm.left_out),
                         "probe_seeds": self.repeats,
                         "datasets": notes[masking],
                     },

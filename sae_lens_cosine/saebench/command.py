@@ -8,7 +8,7 @@ from rich.console import Console
 from sae_lens_cosine.saebench.datasets import SUITES, DatasetSource, TextTable
 from sae_lens_cosine.saebench.probing import SUMMARY, run_sparse_probing
 from sae_lens_cosine.saebench.sinks import SinkMasking
-from sae_lens_cosine.saebench.sources import SAESource
+from sae_lens_cosine.saebench.sources import parse_sources
 
 
 def probe(
@@ -55,7 +55,7 @@ def probe(
     if out.is_file():
         raise FileExistsError(f"--out={out} is a file: give a folder.")
     report = run_sparse_probing(
-        _named(saes),
+        parse_sources(saes),
         model=model,
         datasets=[*([suite] if suite else []), *chosen],
         output=out,
@@ -77,22 +77,6 @@ def probe(
         f"summary: {out / SUMMARY}",
         soft_wrap=True,
     )
-
-
-def _named(saes: Sequence[str]) -> dict[str, SAESource]:
-    named: dict[str, SAESource] = {}
-    for text in saes:
-        name, _, rest = text.rpartition("=")
-        release, colon, sae_id = rest.partition(":")
-        is_release = bool(colon) and not Path(rest).exists()
-        default = f"{release}/{sae_id}" if is_release else Path(rest).resolve().name
-        if (name or default) in named:
-            raise ValueError(
-                f"Two SAEs are called {name or default!r}: name them with "
-                "--sae NAME=PATH."
-            )
-        named[name or default] = (release, sae_id) if is_release else Path(rest)
-    return named
 
 
 def _is_table(name: str) -> bool:

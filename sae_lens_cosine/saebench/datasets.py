@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -23,6 +22,7 @@ from sae_lens_cosine.labelled_texts import LabelledTexts
 from sae_lens_cosine.saebench.host import quiet
 from sae_lens_cosine.saebench.languages import LANGUAGES_TASK, language_texts
 from sae_lens_cosine.saebench.splits import Size, split_texts, texts_by_label
+from sae_lens_cosine.tables import READERS, read_table
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,6 @@ OFFLINE_TASKS = (
 """A counterpart for each of SAEBench's eight, from texts that packages ship."""
 
 SUITES = {"saebench": SAEBENCH_TASKS, "offline": OFFLINE_TASKS}
-
-_READERS = {
-    ".csv": pd.read_csv,
-    ".parquet": pd.read_parquet,
-    ".jsonl": partial(pd.read_json, lines=True),
-}
 
 
 def load_datasets(
@@ -134,7 +128,7 @@ def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
     if name in PROBING_TASKS:
         texts, dropped = distinct_texts(PROBING_TASKS[name])
         return split_texts(name, texts, size, seed, dropped)
-    if Path(name).suffix in _READERS:
+    if Path(name).suffix in READERS:
         return _from_table(TextTable(name), size, seed)
     if name in data_set_names():
         targets = sorted(read_data_set(name)["target"].unique())
@@ -145,7 +139,7 @@ def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
         f"There is no data set {name!r}: give a suite ({', '.join(SUITES)}), one of "
         f"{', '.join((*SAEBENCH_TASKS, *PROBING_TASKS, LANGUAGES_TASK))}, a data set "
         f"of sae-probes such as 155_athlete_sport_basketball, or a file "
-        f"({', '.join(_READERS)})."
+        f"({', '.join(READERS)})."
     )
 
 
@@ -170,12 +164,8 @@ def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
     source, name = table.source, table.name
     if isinstance(source, str | os.PathLike):
         path = Path(source)
-        if path.suffix not in _READERS:
-            raise ValueError(f"{path} is none of {', '.join(_READERS)}.")
-        if not path.is_file():
-            raise ValueError(f"There is no file {path}.")
         name = name or path.stem
-        frame = _READERS[path.suffix](path)
+        frame = read_table(path)
     else:
         is_frame = isinstance(source, pd.DataFrame)
         frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())

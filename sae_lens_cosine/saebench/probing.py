@@ -38,6 +38,7 @@ def run_sparse_probing(
     artifacts_dir: str | Path | None = None,
     mask_sinks: SinkMasking = "none",
     include_sink_latents: bool = False,
+    left_out: Mapping[str, Sequence[int]] | None = None,
     probe_seeds: int = 1,
     ks: Sequence[int] = (1, 2, 5),
     train_rows: int = 4000,
@@ -79,6 +80,8 @@ def run_sparse_probing(
             a mask are computed as well and stand beside it.
         include_sink_latents: whether probes may use latents that an SAE reserves for
             attention sinks (its ``sink_latents``).
+        left_out: SAE's name -> further latents that probes may not use
+            (:func:`.probing_gap` leaves out those without a counterpart).
         probe_seeds: repeats of the probes, over random numbers and training prompts;
             the first one is SAEBench's run and its result file.
         ks: how many latents a probe may use; values that SAEBench's schema knows.
@@ -114,10 +117,13 @@ def run_sparse_probing(
     _check_ks(ks)
     if probe_seeds < 1:
         raise ValueError(f"probe_seeds={probe_seeds}: the probes run at least once.")
-    arms = [
-        Arm(name, sae, [] if include_sink_latents else sink_latents(sae))
-        for name, sae in load_saes(saes).items()
-    ]
+    excluded = {name: set(latents) for name, latents in (left_out or {}).items()}
+    arms: list[Arm] = []
+    for name, sae in load_saes(saes).items():
+        reserved = [] if include_sink_latents else sink_latents(sae)
+        arms.append(Arm(name, sae, sorted(excluded.pop(name, set()).union(reserved))))
+    if excluded:
+        raise ValueError(f"left_out names {sorted(excluded)}, which are not probed.")
     for arm in arms:
         arm.check(ks)
     labelled = load_datasets(datasets, train_rows, test_rows, seed)

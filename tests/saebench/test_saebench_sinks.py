@@ -153,7 +153,7 @@ def test_sink_latents_are_no_candidates_unless_asked_for(
         run(sinking, {"sae": plain}, tmp_path)["sae"].eval_result_metrics.sae
     )
     notes = without.eval_result_unstructured["sae_lens_cosine"]
-    assert notes["sink_latents_left_out"] == 1
+    assert notes["latents_left_out"] == 1
     # The same SAE without the latent at all.
     smaller = make_sae(hook=EMBEDDING, d_sae=47)
     others = [latent for latent in range(48) if latent != 3]
@@ -175,7 +175,7 @@ def test_sink_latents_that_do_not_exist(
     with pytest.raises(ValueError, match=r"sink_latents=\[48\].*d_sae=48"):
         run(sinking, {"x": sae}, tmp_path)
     sae.sink_latents = list(range(47))  # type: ignore[assignment]
-    with pytest.raises(ValueError, match=r"k=2 .* d_sae=1 .*sink latents left out"):
+    with pytest.raises(ValueError, match=r"k=2 .* d_sae=1 .*47 latents left out"):
         run(sinking, {"x": sae}, tmp_path)
 
 
