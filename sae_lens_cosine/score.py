@@ -70,6 +70,14 @@ def cosine_score(
     return hidden_pre.to(dtype).add_(b_enc).to(W_enc.dtype)
 
 
+def inverse_norms(weights: torch.Tensor, dim: int) -> torch.Tensor:
+    """``1 / ||w_i||`` with ``dim`` kept, in at least float32; 0 where ``w_i`` is."""
+    dtype = torch.promote_types(weights.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(weights, dim=dim, keepdim=True, dtype=dtype)
+    is_zero = norm <= torch.finfo(dtype).tiny ** 0.5
+    return norm.masked_fill(is_zero, torch.inf).reciprocal()
+
+
 def unit(
     weights: torch.Tensor, dim: int, scale: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -102,9 +110,7 @@ class _Unit(torch.autograd.Function):
     def forward(
         ctx: Any, weights: torch.Tensor, scale: torch.Tensor, dim: int
     ) -> torch.Tensor:
-        norm = torch.linalg.vector_norm(weights, dim=dim, keepdim=True)
-        is_zero = norm <= torch.finfo(weights.dtype).tiny ** 0.5
-        inverse = norm.masked_fill(is_zero, torch.inf).reciprocal()
+        inverse = inverse_norms(weights, dim)
         ctx.save_for_backward(weights, scale, inverse)
         ctx.dim = dim
         return weights * (inverse * (scale.unsqueeze(dim) if scale.ndim else scale))

@@ -19,7 +19,7 @@ from sae_lens_cosine.initialization import (
     bias_from,
     typical_norm,
 )
-from sae_lens_cosine.score import cosine_score, unit
+from sae_lens_cosine.score import cosine_score, inverse_norms, unit
 from sae_lens_cosine.sink_training import SinkTrainingSAE, SinkTrainingSAEConfig
 from sae_lens_cosine.sparse_step import Entries
 from sae_lens_cosine.validation import check_choice, check_normalization
@@ -137,10 +137,12 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
     def scaled_W_enc(self) -> torch.Tensor:
         """``[d_in, d_sae]`` with columns ``exp(b_i) u_i``, in the dtype of ``W_enc``.
 
-        Columns of latents reserved for sinks are zero.
+        Columns of latents reserved for sinks are zero. In memory they are rows, as
+        the sparse step reads and adds to them.
         """
         scale = self.log_scale.exp() * self.competes
-        return unit(self.W_enc, dim=0, scale=scale).to(self.W_enc.dtype)
+        rows = self.W_enc.T.contiguous()
+        return unit(rows, dim=1, scale=scale).to(self.W_enc.dtype).T
 
     @property
     def unit_W_dec(self) -> torch.Tensor:
@@ -193,7 +195,7 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
     def prepare_step(self, x: torch.Tensor) -> None:
         if self.n_batches_trained == 0:
             self.initialize_from(x)
-        self.W_dec.copy_(unit(self.W_dec, dim=1))
+        self.W_dec.mul_(inverse_norms(self.W_dec, dim=1))
 
     @override
     def training_forward_pass(self, step_input: TrainStepInput) -> TrainStepOutput:
