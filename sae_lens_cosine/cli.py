@@ -46,6 +46,11 @@ def train(
     # has filled; from here on the process is its command line.
     module = "sae_lens.llm_sae_training_runner"
     arguments = list(context.args)
+    if "--help" in arguments:
+        typer.echo(
+            "--recipe NAME|FILE  'paper', or a YAML file of a recipe: sets the flags "
+            "that are not given.\nAll other flags are SAELens's:\n"
+        )
     if recipe is not None:
         arguments = load_recipe(recipe).arguments(arguments)
     sys.argv = [f"{context.command_path}", *arguments]

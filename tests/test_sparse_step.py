@@ -224,3 +224,15 @@ def test_encode_is_dense_and_the_switch_turns_it_off():
     assert not training_sae(use_sparse_activations=False).takes_sparse_steps
     assert not training_sae("cosine_abstopk").takes_sparse_steps
     assert not training_sae().to(torch.bfloat16).takes_sparse_steps
+
+
+def test_a_compiled_step_is_dense_and_the_same():
+    sae, reference = training_sae(), training_sae(use_sparse_activations=False)
+    compiled = torch.compile(sae.training_forward_pass, backend="aot_eager")
+    step_input = TrainStepInput(activations(), {}, None, 0, False)
+    output, expected = compiled(step_input), raw_step(reference, activations(), None)
+    assert not output.feature_acts.is_sparse
+    torch.testing.assert_close(output.loss, expected.loss)
+    output.loss.backward()
+    expected.loss.backward()
+    torch.testing.assert_close(sae.W_enc.grad, reference.W_enc.grad)
