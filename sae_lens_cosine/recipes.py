@@ -1,6 +1,7 @@
 """Training recipes: the paper's numbers, checked, as a complete SAELens config."""
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,11 @@ SAELENS_NAMES = {
     "lr_warm_up_steps": "warm_up_steps",
     "store_batch_size_prompts": "prompts_in_forward_pass",
 }
+
+
+def _field_names(config_class: type) -> set[str]:
+    """What its constructor takes: class variables are in ``__dataclass_fields__``."""
+    return {field.name for field in dataclasses.fields(config_class)}
 
 
 class Recipe(BaseModel):
@@ -140,7 +146,7 @@ class Recipe(BaseModel):
             "decoder_init_norm": 1.0,
         }
         _, config_class = get_sae_training_class(self.architecture)
-        known = config_class.__dataclass_fields__
+        known = _field_names(config_class)
         if "k" in known and "batchtopk" not in self.architecture:
             fields["k"] = int(self.k)
         return {name: value for name, value in fields.items() if name in known}
@@ -162,9 +168,9 @@ class Recipe(BaseModel):
         for name, value in overrides.items():
             if name in Recipe.model_fields or name in SAELENS_NAMES:
                 continue
-            if name in LanguageModelSAERunnerConfig.__dataclass_fields__:
+            if name in _field_names(LanguageModelSAERunnerConfig):
                 runner[name] = value
-            elif name in config_class.__dataclass_fields__:
+            elif name in _field_names(config_class):
                 sae[name] = value
             else:
                 raise TypeError(

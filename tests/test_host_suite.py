@@ -177,7 +177,8 @@ def test_hooks_see_and_change_what_flows(architecture, saved):
     assert torch.equal(cache["hook_sae_input"], x)
     assert torch.equal(cache["hook_sae_acts_post"], loaded.encode(x))
     assert torch.equal(cache["hook_sae_acts_pre"], loaded.score(x))
-    assert torch.equal(cache["hook_sae_recons"], loaded(x))
+    # without hooks, decoding adds active latents alone, in another order
+    torch.testing.assert_close(cache["hook_sae_recons"], loaded(x))
 
     def silence(acts, hook):
         del hook

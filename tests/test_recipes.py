@@ -68,7 +68,8 @@ def test_overrides_reach_both_configs_and_what_follows():
 
 
 @pytest.mark.parametrize(
-    "architecture", ["batchtopk", "cosine_topk", "reweighted_batchtopk", "topk"]
+    "architecture",
+    ["batchtopk", "cosine_topk", "reweighted_batchtopk", "sink_batchtopk", "topk"],
 )
 def test_baselines_take_the_recipe(architecture):
     cfg = PAPER.config(architecture=architecture)
