@@ -38,6 +38,7 @@ def run_sparse_probing(
     artifacts_dir: str | Path | None = None,
     mask_sinks: SinkMasking = "none",
     include_sink_latents: bool = False,
+    latents: Mapping[str, Sequence[int]] | None = None,
     probe_seeds: int = 1,
     ks: Sequence[int] = (1, 2, 5),
     train_rows: int = 4000,
@@ -79,6 +80,8 @@ def run_sparse_probing(
             a mask are computed as well and stand beside it.
         include_sink_latents: whether probes may use latents that an SAE reserves for
             attention sinks (its ``sink_latents``).
+        latents: SAE's name -> the only latents its probes may use, such as those
+            that match another SAE's; all latents of SAEs that it does not name.
         probe_seeds: repeats of the probes, over random numbers and training prompts;
             the first one is SAEBench's run and its result file.
         ks: how many latents a probe may use; values that SAEBench's schema knows.
@@ -89,8 +92,8 @@ def run_sparse_probing(
         seed: of the probes and the choice of rows; the caller's random state is left
             as it was.
         llm_batch_size: prompts in one forward pass of the model.
-        sae_batch_size: prompts encoded at once; bounds the memory, at
-            ``sae_batch_size`` x ``context_size`` x d_sae activations.
+        sae_batch_size: prompts encoded at once, at most; never more than a few
+            hundred tokens.
         force: compute again, and replace, results that exist in ``output``.
         show_progress: whether to draw progress bars.
 
@@ -114,9 +117,19 @@ def run_sparse_probing(
     _check_ks(ks)
     if probe_seeds < 1:
         raise ValueError(f"probe_seeds={probe_seeds}: the probes run at least once.")
+    loaded, latents = load_saes(saes), latents or {}
+    if unknown := sorted(set(latents) - set(loaded)):
+        raise ValueError(
+            f"latents={unknown} are not among the SAEs: {', '.join(loaded)}."
+        )
     arms = [
-        Arm(name, sae, [] if include_sink_latents else sink_latents(sae))
-        for name, sae in load_saes(saes).items()
+        Arm(
+            name,
+            sae,
+            left_out=[] if include_sink_latents else sink_latents(sae),
+            only=latents.get(name),
+        )
+        for name, sae in loaded.items()
     ]
     for arm in arms:
         arm.check(ks)
