@@ -55,8 +55,8 @@ def run_sparse_probing(
     For each class against the rest, SAEBench averages the latents over a prompt,
     takes the ``k`` whose class means differ most, and reports the test accuracy of a
     logistic regression on them; likewise for the model's own channels (``llm_*``).
-    Everything from the activations on is SAEBench's code, and the numbers equal those
-    of its ``run_eval_single_sae`` on the same rows, to the last digit. The same call
+    Choice of latents and probes are SAEBench's code, and the numbers equal those of its
+    ``run_eval_single_sae`` on the same rows, to the last digit. The same call
     gives the same numbers, on a cold or a warm cache, in any process.
 
     Args:
