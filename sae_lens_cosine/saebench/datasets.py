@@ -166,16 +166,24 @@ def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
     return LabelledTexts(name, train, test)
 
 
+def read_table(path: Path) -> pd.DataFrame:
+    """A CSV, Parquet or JSON Lines file.
+
+    Raises:
+        ValueError: for another kind of file, or one that is not there.
+    """
+    if path.suffix not in _READERS:
+        raise ValueError(f"{path} is none of {', '.join(_READERS)}.")
+    if not path.is_file():
+        raise ValueError(f"There is no file {path}.")
+    return _READERS[path.suffix](path)
+
+
 def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
     source, name = table.source, table.name
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if path.suffix not in _READERS:
-            raise ValueError(f"{path} is none of {', '.join(_READERS)}.")
-        if not path.is_file():
-            raise ValueError(f"There is no file {path}.")
-        name = name or path.stem
-        frame = _READERS[path.suffix](path)
+        name = name or Path(source).stem
+        frame = read_table(Path(source))
     else:
         is_frame = isinstance(source, pd.DataFrame)
         frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())

@@ -93,9 +93,10 @@ def test_both_columns_and_the_share_of_masked_tokens(
     unstructured = report["other"].eval_result_unstructured["sae_lens_cosine"]
     assert unstructured["mask_sinks"] == masking
     assert unstructured["datasets"]["t"] == note
-    headings = [str(column.header) for column in report.tables()[0].columns]
-    assert headings[2] == "all tokens"
-    assert headings[4] == f"sinks masked ({masking}, {100 * share:.1f}% of tokens)"
+    table = report.tables()[0]
+    headings = [str(column.header) for column in table.columns]
+    assert headings == ["SAE", "k", "all tokens", "LLM", "sinks masked", "LLM"]
+    assert f"Masked ({masking}): {100 * share:.1f}% of tokens." in str(table.caption)
 
     # One file for each column, so that neither is taken for the other.
     assert len(list((tmp_path / "out" / "sparse_probing").iterdir())) == 4
