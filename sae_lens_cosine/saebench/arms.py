@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
-from sae_lens import SAE
 from tqdm.auto import tqdm
 
 from sae_lens_cosine.saebench import results
@@ -19,6 +18,7 @@ from sae_lens_cosine.saebench.activations import (
     PromptActivations,
     TokenizedTexts,
 )
+from sae_lens_cosine.saebench.arm import Arm
 from sae_lens_cosine.saebench.baseline import baselines
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
@@ -31,52 +31,6 @@ from sae_lens_cosine.saebench.pooling import Pooler
 from sae_lens_cosine.saebench.prober import Answers, Prober
 from sae_lens_cosine.saebench.results import Metrics, PerClass
 from sae_lens_cosine.saebench.sinks import MaskedPrompts, SinkMasking, mask_sinks
-
-
-@dataclass
-class Arm:
-    """One SAE to be probed."""
-
-    name: str
-    sae: SAE[Any]
-    left_out: Sequence[int] = ()
-    """Latents that are no candidates."""
-    only: Sequence[int] | None = None
-    """The only candidates, if not all others."""
-    hook: Hook = field(default=Hook("", -1))
-
-    @property
-    def candidates(self) -> list[int]:
-        """Latents that probes may use."""
-        only = range(self.sae.cfg.d_sae) if self.only is None else self.only
-        return sorted(set(only) - set(self.left_out))
-
-    def check(self, ks: Sequence[int]) -> None:
-        """Refuse latents that the SAE does not have, or a k above their number."""
-        if not isinstance(self.sae, SAE):
-            return  # the hand-over says what it is instead
-        d_sae = self.sae.cfg.d_sae
-        for what, given in (
-            (f"sink_latents={self.left_out}", self.left_out),
-            (f"latents={self.only}", self.only or ()),
-        ):
-            if any(not 0 <= latent < d_sae for latent in given):
-                raise ValueError(
-                    f"{what} of {self.name!r} are not latents of an SAE with "
-                    f"d_sae={d_sae}."
-                )
-        left = len(self.candidates)
-        if max(ks) > left:
-            sinks = " (sink latents left out)" if self.left_out else ""
-            number = f"d_sae={left}" if self.only is None else f"{left} latents"
-            raise ValueError(
-                f"k={max(ks)} is more than the {number} of {self.name!r}{sinks}."
-            )
-
-
-def sink_latents(sae: Any) -> list[int]:
-    """Latents that an SAE reserves for attention sinks; most have none."""
-    return [int(latent) for latent in getattr(sae, "sink_latents", ())]
 
 
 class _Pooled(NamedTuple):

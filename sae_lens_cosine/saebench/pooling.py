@@ -8,7 +8,7 @@ that several data sets share once for all of them.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -45,6 +45,17 @@ class ChannelsAsLatents:
         return x
 
 
+class _Known(NamedTuple):
+    """A prompt that was pooled, for another data set that has it too."""
+
+    acts: torch.Tensor
+    """``[tokens, d_model]``, memory-mapped."""
+    keep: torch.Tensor
+    """``[masks, tokens]``."""
+    means: torch.Tensor
+    """``[masks, latents]``."""
+
+
 class Pooler:
     """Mean latents of one SAE, on one data set after another.
 
@@ -74,8 +85,7 @@ class Pooler:
         self._to_come = Counter(
             p for prompts in self._prompts.values() for p in prompts
         )
-        # By prompt: which of its tokens each mask kept, and the means.
-        self._known: dict[bytes, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._known: dict[bytes, _Known] = {}
 
     @torch.no_grad()
     def pool(
@@ -107,9 +117,15 @@ class Pooler:
         new = []
         known = {}
         for prompt, (start, end) in enumerate(spans):
-            kept, means = self._known.get(contents[prompt], (None, None))
-            if kept is not None and torch.equal(kept, keep[:, start:end]):
-                known[prompt] = means
+            same = self._known.get(contents[prompt])
+            tokens = slice(start, end)
+            # The language model may round a prompt otherwise in another batch.
+            if (
+                same is not None
+                and torch.equal(same.keep, keep[:, tokens])
+                and torch.equal(same.acts, acts.acts[tokens])
+            ):
+                known[prompt] = same.means
             else:
                 new.append(prompt)
         on_batch(len(known))
@@ -119,7 +135,7 @@ class Pooler:
             means = self._means(
                 batch.to(self.device),
                 torch.cat([keep[:, s] for s in slices], dim=1).to(self.device),
-                [s.stop - s.start for s in slices],
+                [acts.real[p].nonzero()[:, 0] for p in prompts],
             )
             if pooled is None:
                 pooled = means.new_empty(len(masks), len(spans), means.shape[-1])
@@ -130,39 +146,57 @@ class Pooler:
             pooled = torch.empty(shape[0], len(spans), shape[-1], dtype=self.sae.dtype)
         for prompt, means in known.items():
             pooled[:, prompt] = means
-        self._remember(contents, keep, spans, pooled)
-        return list(pooled)
-
-    def _means(
-        self, batch: torch.Tensor, keep: torch.Tensor, lengths: Sequence[int]
-    ) -> torch.Tensor:
-        """``[masks, prompts, latents]`` of ``[tokens, d_in]`` and ``[masks, tokens]``."""
-        latents = self.sae.encode(batch[None])[0]
-        kept = (keep & (batch.sum(-1) != 0)).to(self.sae.dtype)
-        means = torch.stack(
-            [
-                (k @ rows) / k.sum(-1, keepdim=True)
-                for k, rows in zip(
-                    kept.split(lengths, dim=1), latents.split(lengths), strict=True
-                )
-            ],
-            dim=1,
-        ).cpu()
-        return means if self.candidates is None else means[..., self.candidates]
-
-    def _remember(
-        self,
-        contents: Sequence[bytes],
-        keep: torch.Tensor,
-        spans: Sequence[tuple[int, int]],
-        pooled: torch.Tensor,
-    ) -> None:
         self._to_come.subtract(contents)
         for prompt, content in enumerate(contents):
             self._known.pop(content, None)
             if self._to_come[content] > 0:
-                kept = keep[:, slice(*spans[prompt])]
-                self._known[content] = kept, pooled[:, prompt].clone()
+                tokens = slice(*spans[prompt])
+                self._known[content] = _Known(
+                    acts.acts[tokens], keep[:, tokens], pooled[:, prompt].clone()
+                )
+        return list(pooled)
+
+    def _means(
+        self, batch: torch.Tensor, keep: torch.Tensor, places: Sequence[torch.Tensor]
+    ) -> torch.Tensor:
+        """``[masks, prompts, latents]`` of ``[tokens, d_in]`` and ``[masks, tokens]``.
+
+        ``places`` says for each prompt where in the context its tokens stand.
+        """
+        latents = self.sae.encode(batch[None])[0]
+        kept = (keep & (batch.sum(-1) != 0)).to(self.sae.dtype)
+        means: list[torch.Tensor] = []
+        start = 0
+        for place in places:
+            tokens = slice(start, start := start + len(place))
+            rows = _at_their_places(latents[tokens], place)
+            means += [
+                _mean(rows, _at_their_places(of_mask[tokens], place))
+                for of_mask in kept
+            ]
+        stacked = torch.stack(means).unflatten(0, (len(places), len(kept)))
+        found = stacked.transpose(0, 1).cpu()
+        return found if self.candidates is None else found[..., self.candidates]
+
+
+def _mean(rows: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+    """SAEBench's mean of one prompt, to the last bit.
+
+    Bits matter: latents that an attention sink blows up make the logistic regression so
+    ill-conditioned that rounding changes accuracies. So the sum runs over all rows, with
+    zeros, in their order, as SAEBench's does; padding at the end changes nothing.
+    """
+    masked = rows if kept.all() else rows * kept[:, None]
+    return masked.sum(0) / kept.sum()
+
+
+def _at_their_places(values: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    """``values`` with zeros for BOS, PAD and EOS tokens that precede or interrupt them."""
+    if len(place) == 0 or int(place[-1]) + 1 == len(place):
+        return values
+    out = values.new_zeros(int(place[-1]) + 1, *values.shape[1:])
+    out[place.to(values.device)] = values
+    return out
 
 
 def _contents(texts: TokenizedTexts) -> list[bytes]:

@@ -10,7 +10,8 @@ from tqdm.auto import tqdm
 
 from sae_lens_cosine.saebench import results
 from sae_lens_cosine.saebench.activations import ActivationCache, tokenize
-from sae_lens_cosine.saebench.arms import Arm, ArmProber, Probed, sink_latents
+from sae_lens_cosine.saebench.arm import Arm, sink_latents
+from sae_lens_cosine.saebench.arms import ArmProber, Probed
 from sae_lens_cosine.saebench.datasets import DatasetSource, load_datasets
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.handover import check_hook, copy_for_saebench

@@ -11,7 +11,7 @@ from sae_lens_cosine.saebench import run_sparse_probing
 from sae_lens_cosine.saebench.activations import ActivationCache, tokenize
 from sae_lens_cosine.saebench.handover import Hook
 from sae_lens_cosine.saebench.host import saebench_session
-from sae_lens_cosine.saebench.pooling import Pooler
+from sae_lens_cosine.saebench.pooling import ChannelsAsLatents, Pooler
 from sae_lens_cosine.saebench.sinks import mask_sinks
 
 CPU = torch.device("cpu")
@@ -39,12 +39,7 @@ def test_equals_saebenchs_means_and_encodes_shared_prompts_once(
     model: HookedTransformer, cache: ActivationCache
 ) -> None:
     first = make_texts("first")
-    # The second data set has the same red and green prompts, and no blue ones.
-    train, test = (
-        {colour: rows[colour] for colour in ("red", "green")}
-        for rows in (first.train, first.test)
-    )
-    second = LabelledTexts("second", train, test)
+    second = LabelledTexts("second", first.train, first.test)
     with saebench_session(CPU):
         texts = [tokenize(data, model, CONTEXT) for data in (first, second)]
         sae = Counting()
@@ -61,8 +56,30 @@ def test_equals_saebenchs_means_and_encodes_shared_prompts_once(
                     {"": padded}, sae.sae, 1000
                 )[""]
                 torch.testing.assert_close(pooled, expected)
-    # Both data sets' tokens, but those of the second are a part of the first's.
+    # Not those of the second data set: they are the first's.
     assert sae.tokens == int(texts[0].real.sum())
+
+
+def test_means_are_saebenchs_to_the_last_bit(
+    model: HookedTransformer, cache: ActivationCache
+) -> None:
+    # Channels stand for latents: no matrix product, which may round by its shape. The
+    # tokenizer puts BOS first, so the other tokens do not begin at position 0.
+    with saebench_session(CPU):
+        texts = tokenize(make_texts("t"), model, CONTEXT)
+        acts = cache.get(texts, Hook(RESIDUAL, 1))
+        masks = [mask_sinks(texts, acts, m) for m in ("none", "first_token")]
+        channels = ChannelsAsLatents(acts.acts.dtype)
+        pooler = Pooler(channels, [texts], batch_size=5, device=CPU)
+        for mask, pooled in zip(
+            masks, pooler.pool(texts.name, acts, masks), strict=True
+        ):
+            padded = torch.zeros(*texts.real.shape, acts.acts.shape[-1])
+            padded[texts.real] = acts.acts * mask.keep[:, None]
+            expected = activation_collection.get_sae_meaned_activations(
+                {"": padded}, channels, 1000
+            )[""]
+            assert torch.equal(pooled, expected)
 
 
 def test_a_prompt_with_another_mask_is_encoded_again(
