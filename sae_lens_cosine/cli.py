@@ -137,7 +137,8 @@ def probe(
     model: Annotated[str, typer.Option(help="'demo', a folder, or a model's name.")],
     out: Annotated[Path, typer.Option(help="Folder for results and activations.")],
     suite: Annotated[
-        str | None, typer.Option(help="'offline', or 'saebench' (from the hub).")
+        str | None,
+        typer.Option(help="'offline', 'saebench' (from the hub), or 'sae_probes'."),
     ] = None,
     dataset: Annotated[
         list[str] | None,
@@ -252,6 +253,42 @@ def _analyse(
     except KeyboardInterrupt:
         typer.echo("\nInterrupted: nothing was written.", err=True)
         raise typer.Exit(130) from None
+
+
+@app.command()
+def core(
+    sae: Annotated[
+        list[str],
+        typer.Option(help="Folder of an SAE, NAME=FOLDER, or RELEASE:SAE_ID; repeat."),
+    ],
+    model: Annotated[str, typer.Option(help="'demo', a folder, or a model's name.")],
+    out: Annotated[Path, typer.Option(help="Folder for results.")],
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV, Parquet or JSONL; the demo's held-out texts by default."
+        ),
+    ] = None,
+    text_column: Annotated[str, typer.Option(help="In --text.")] = "text",
+    contexts: Annotated[int, typer.Option(help="How many; a multiple of 8.")] = 32,
+    context_size: Annotated[int, typer.Option(help="Tokens of each.")] = 128,
+    force: Annotated[
+        bool, typer.Option("--force", help="Compute existing results again.")
+    ] = False,
+) -> None:
+    """Reconstruction, loss recovered, L0: SAEBench's core eval, and ours beside it."""
+    from sae_lens_cosine.saebench import command
+
+    command.core(
+        saes=sae,
+        model=model,
+        out=out,
+        text=text,
+        text_column=text_column,
+        contexts=contexts,
+        context_size=context_size,
+        force=force,
+    )
 
 
 def main() -> None:

@@ -59,12 +59,12 @@ def probing_gap(
     if len(saes) != 2:
         raise ValueError(f"{len(saes)} SAEs: a gap is between two.")
     first, second = saes
-    unmatched = {
-        first: matching.unmatched_a.tolist(),
-        second: matching.unmatched_b.tolist(),
+    candidates = {
+        first: matching.latents_a.tolist(),
+        second: matching.latents_b.tolist(),
     }
     # Before the full comparison, which takes longer: it may refuse a k.
-    matched = run_sparse_probing(saes, left_out=unmatched, **probing)
+    matched = run_sparse_probing(saes, latents=candidates, **probing)
     full = run_sparse_probing(saes, **probing)
     gaps: dict[int, ProbingGap] = {}
     for k in full.summary.columns[full.summary.mask_sinks].scores[first]:

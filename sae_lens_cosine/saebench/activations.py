@@ -2,7 +2,7 @@
 
 Tokenization, masking and the forward pass are SAEBench's. Only the layout is ours:
 SAEBench keeps ``[prompts, context, d_model]`` with rows of zeros for BOS, PAD and EOS
-tokens; here they are left out, and put back batch by batch when an SAE reads them.
+tokens, which add nothing to a mean; here they are left out.
 """
 
 import contextlib
@@ -134,17 +134,6 @@ class PromptActivations:
         ends = self.real.sum(dim=1).cumsum(0).tolist()
         spans = [(ends[p - 1] if p else 0, ends[p]) for p in prompts.tolist()]
         return torch.cat([torch.arange(start, end) for start, end in spans])
-
-    def padded(self, prompts: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """``values [tokens, ...]`` of a batch as ``[prompts, length, ...]``.
-
-        Masked positions are zeros, as SAEBench marks them; ``length`` is that of the
-        longest prompt, since positions that are masked in all add nothing to a mean.
-        """
-        real = self.real[prompts][:, : _used_length(self.real[prompts])]
-        out = torch.zeros(*real.shape, *values.shape[1:], dtype=values.dtype)
-        out[real] = values[self.tokens_of(prompts)]
-        return out
 
 
 class ActivationCache:

@@ -1,18 +1,24 @@
 """Probing one SAE after another on the same prompts, under the same masks."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
-from sae_lens import SAE
 from tqdm.auto import tqdm
 
 from sae_lens_cosine.saebench import results
-from sae_lens_cosine.saebench.activations import ActivationCache, TokenizedTexts
+from sae_lens_cosine.saebench.activations import (
+    ActivationCache,
+    PromptActivations,
+    TokenizedTexts,
+)
+from sae_lens_cosine.saebench.arm import Arm
 from sae_lens_cosine.saebench.baseline import baselines
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
@@ -21,43 +27,18 @@ from sae_lens_cosine.saebench.fingerprint import (
     package_versions,
 )
 from sae_lens_cosine.saebench.handover import Hook, copy_for_saebench
-from sae_lens_cosine.saebench.pooling import mean_latents
+from sae_lens_cosine.saebench.pooling import Pooler
 from sae_lens_cosine.saebench.prober import Answers, Prober
 from sae_lens_cosine.saebench.results import Metrics, PerClass
 from sae_lens_cosine.saebench.sinks import MaskedPrompts, SinkMasking, mask_sinks
 
 
-@dataclass
-class Arm:
-    """One SAE to be probed."""
+class _Pooled(NamedTuple):
+    """A data set as one SAE sees it, by masking."""
 
-    name: str
-    sae: SAE[Any]
-    left_out: list[int]
-    """Latents that are no candidates."""
-    hook: Hook = field(default=Hook("", -1))
-
-    def check(self, ks: Sequence[int]) -> None:
-        """Refuse latents that the SAE does not have, or a k above their number."""
-        if not isinstance(self.sae, SAE):
-            return  # the hand-over says what it is instead
-        d_sae = self.sae.cfg.d_sae
-        if any(not 0 <= latent < d_sae for latent in self.left_out):
-            raise ValueError(
-                f"left_out or sink_latents={self.left_out} of {self.name!r} are not "
-                f"latents of an SAE with d_sae={d_sae}."
-            )
-        left = d_sae - len(self.left_out)
-        if max(ks) > left:
-            without = f" ({len(self.left_out)} latents left out)" * bool(self.left_out)
-            raise ValueError(
-                f"k={max(ks)} is more than the d_sae={left} of {self.name!r}{without}."
-            )
-
-
-def sink_latents(sae: Any) -> list[int]:
-    """Latents that an SAE reserves for attention sinks; most have none."""
-    return [int(latent) for latent in getattr(sae, "sink_latents", ())]
+    acts: PromptActivations
+    masks: list[MaskedPrompts]
+    latents: list[torch.Tensor]
 
 
 class Probed(NamedTuple):
@@ -101,7 +82,7 @@ class ArmProber:
 
     def probe(self, arm: Arm, bar: "tqdm[Any]") -> dict[SinkMasking, Probed]:
         """Results of one SAE by masking, read where they exist and else computed."""
-        content = fingerprint(fingerprint_sae(arm.sae), arm.left_out)
+        content = fingerprint(fingerprint_sae(arm.sae), arm.candidates)
         keys: dict[SinkMasking, str] = {
             masking: self._key(content, arm.hook, masking) for masking in self.maskings
         }
@@ -138,26 +119,42 @@ class ArmProber:
             m: {} for m in keys
         }
         notes: dict[SinkMasking, dict[str, Any]] = {m: {} for m in keys}
-        for texts in self.texts:
-            acts = self.cache.get(texts, arm.hook)
+        pooler = Pooler(
+            sae,
+            self.texts,
+            batch_size=self.config.sae_batch_size,
+            device=self.device,
+            candidates=arm.candidates if len(arm.candidates) < sae.cfg.d_sae else None,
+        )
+
+        # Memory-mapped. The language model, if it has to run, does so in this thread.
+        cached = {t.name: self.cache.get(t, arm.hook) for t in self.texts}
+
+        def pool(texts: TokenizedTexts) -> _Pooled:
+            acts = cached[texts.name]
             masks = [mask_sinks(texts, acts, masking) for masking in keys]
-            folder = self.cache.folder(texts, arm.hook)
-            of_llm = baselines(
-                texts.name, acts, masks, self.config, folder, self.device
+            return _Pooled(
+                acts, masks, pooler.pool(texts.name, acts, masks, bar.update)
             )
-            pooled = mean_latents(
-                sae,
-                acts,
-                masks,
-                batch_size=self.config.sae_batch_size,
-                device=self.device,
-                left_out=arm.left_out,
-                on_batch=bar.update,
-            )
-            for mask, latents, baseline in zip(masks, pooled, of_llm, strict=True):
-                probers[mask.masking].probe(texts.name, mask.rows, latents)
-                llm[mask.masking][texts.name] = baseline
-                notes[mask.masking][texts.name] = _notes(texts, mask)
+
+        # SAEBench's probes are one small step after another, which leaves processors
+        # idle: the next data set is encoded meanwhile.
+        with ThreadPoolExecutor(max_workers=1) as encoder:
+            ahead = encoder.submit(pool, self.texts[0])
+            for texts, following in zip_longest(self.texts, self.texts[1:]):
+                pooled = ahead.result()
+                if following is not None:
+                    ahead = encoder.submit(pool, following)
+                folder = self.cache.folder(texts, arm.hook)
+                of_llm = baselines(
+                    texts, pooled.acts, pooled.masks, self.config, folder, self.device
+                )
+                for mask, latents, baseline in zip(
+                    pooled.masks, pooled.latents, of_llm, strict=True
+                ):
+                    probers[mask.masking].probe(texts.name, mask.rows, latents)
+                    llm[mask.masking][texts.name] = baseline
+                    notes[mask.masking][texts.name] = _notes(texts, mask)
         return {
             masking: Probed(
                 results.build_output(
@@ -170,7 +167,8 @@ class ArmProber:
                     {
                         "hook": arm.hook.name,
                         "mask_sinks": masking,
-                        "latents_left_out": len(arm.left_out),
+                        "sink_latents_left_out": len(arm.left_out),
+                        "candidates": len(arm.candidates),
                         "probe_seeds": self.repeats,
                         "datasets": notes[masking],
                     },

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 
-from sae_lens_cosine.saebench.activations import PromptActivations
+from sae_lens_cosine.saebench.activations import PromptActivations, TokenizedTexts
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.fingerprint import fingerprint, package_versions
-from sae_lens_cosine.saebench.pooling import ChannelsAsLatents, mean_latents
+from sae_lens_cosine.saebench.pooling import ChannelsAsLatents, Pooler
 from sae_lens_cosine.saebench.prober import Prober
 from sae_lens_cosine.saebench.results import Metrics, PerClass
 from sae_lens_cosine.saebench.sinks import MaskedPrompts
@@ -20,7 +20,7 @@ Baseline = tuple[Metrics, PerClass]
 
 
 def baselines(
-    dataset: str,
+    texts: TokenizedTexts,
     acts: PromptActivations,
     masks: Sequence[MaskedPrompts],
     config: SparseProbingEvalConfig,
@@ -32,14 +32,14 @@ def baselines(
     It is seeded for each data set, so that it does not depend on the others.
 
     Args:
-        dataset: name of the data set.
+        texts: the data set.
         acts: its activations.
         masks: ways of masking sinks.
         config: SAEBench's settings.
         folder: of the activations; files in it are named by a hash of the settings.
         device: where probes are trained.
     """
-    config = replace(config, dataset_names=[dataset])
+    config = replace(config, dataset_names=[texts.name])
     versions = package_versions()
     paths = [
         folder / f"baseline_{fingerprint(mask.masking, asdict(config), versions)}.json"
@@ -47,19 +47,18 @@ def baselines(
     ]
     missing = [m for m, path in zip(masks, paths, strict=True) if not path.exists()]
     if missing:
-        pooled = mean_latents(
+        pooler = Pooler(
             ChannelsAsLatents(acts.acts.dtype),
-            acts,
-            missing,
+            [texts],
             batch_size=config.sae_batch_size,
             device=device,
         )
+        pooled = pooler.pool(texts.name, acts, missing)
         for mask, channels in zip(missing, pooled, strict=True):
             prober = Prober(config, repeats=1, device=device)
-            prober.probe(dataset, mask.rows, channels)
-            text = json.dumps(
-                [_renamed(prober.metrics[dataset]), _renamed(prober.per_class[dataset])]
-            )
+            prober.probe(texts.name, mask.rows, channels)
+            found = prober.metrics[texts.name], prober.per_class[texts.name]
+            text = json.dumps([_renamed(values) for values in found])
             path = paths[masks.index(mask)]
             write_atomically(path, lambda temporary, t=text: temporary.write_text(t))
     return [tuple(json.loads(path.read_text())) for path in paths]

@@ -1,14 +1,31 @@
-"""`sae-lens-cosine probe`: what the command line adds to `run_sparse_probing`."""
+"""`sae-lens-cosine probe` and `core`: what the command line adds to the functions."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.box import SIMPLE
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from sae_lens_cosine.saebench.datasets import SUITES, DatasetSource, TextTable
+from sae_lens_cosine.demo.text import evaluation_rows
+from sae_lens_cosine.saebench.core_eval import core_table, run_core
+from sae_lens_cosine.saebench.datasets import (
+    SUITES,
+    DatasetSource,
+    TextTable,
+)
 from sae_lens_cosine.saebench.probing import SUMMARY, run_sparse_probing
+from sae_lens_cosine.saebench.sae_probes_eval import EVAL, run_sae_probes
 from sae_lens_cosine.saebench.sinks import SinkMasking
 from sae_lens_cosine.saebench.sources import parse_sources
+from sae_lens_cosine.tables import read_table
+
+SAE_PROBES = "sae_probes"
+"""The suite of SAEBench's second eval."""
+
+TRAIN_ROWS, TEST_ROWS = 4000, 1000
+"""Defaults of the command line."""
 
 
 def probe(
@@ -40,20 +57,36 @@ def probe(
     Raises:
         ValueError: naming the option that is wrong.
     """
-    if suite is not None and suite not in SUITES:
-        raise ValueError(f"--suite={suite}: choose one of {', '.join(SUITES)}.")
+    if suite is not None and suite not in (*SUITES, SAE_PROBES):
+        known = ", ".join((*SUITES, SAE_PROBES))
+        raise ValueError(f"--suite={suite}: choose one of {known}.")
     chosen: list[DatasetSource] = [
         TextTable(name, text_column, label_column) if _is_table(name) else name
         for name in datasets
     ]
     if suite is None and not chosen:
         raise ValueError("Give --suite, --dataset, or both.")
-    try:
-        numbers = tuple(int(k) for k in ks.split(","))
-    except ValueError as error:
-        raise ValueError(f"--ks={ks}: give numbers with commas, as 1,2,5.") from error
+    numbers = _numbers(ks)
     if out.is_file():
         raise FileExistsError(f"--out={out} is a file: give a folder.")
+    if suite == SAE_PROBES:
+        asked = {
+            "--mask-sinks": mask_sinks != "none",
+            "--include-sink-latents": include_sink_latents,
+            "--probe-seeds": probe_seeds != 1,
+            "--train-rows": train_rows != TRAIN_ROWS,
+            "--test-rows": test_rows != TEST_ROWS,
+        }
+        if not_there := [option for option, is_set in asked.items() if is_set]:
+            raise ValueError(
+                f"{', '.join(not_there)}: --suite={SAE_PROBES} has no such option. "
+                "Its probes read the last token of a prompt once, on sae-probes' own "
+                "rows; repeat it with another --seed."
+            )
+        _probe_last_tokens(
+            saes, model, datasets, out, numbers, seed, activations, force
+        )
+        return
     report = run_sparse_probing(
         parse_sources(saes),
         model=model,
@@ -77,6 +110,95 @@ def probe(
         f"summary: {out / SUMMARY}",
         soft_wrap=True,
     )
+
+
+def _probe_last_tokens(
+    saes: Sequence[str],
+    model: str,
+    datasets: Sequence[str],
+    out: Path,
+    ks: Sequence[int],
+    seed: int,
+    activations: Path | None,
+    force: bool,
+) -> None:
+    found = run_sae_probes(
+        parse_sources(saes),
+        model=model,
+        output=out,
+        datasets=datasets or None,
+        ks=ks,
+        seed=seed,
+        artifacts_dir=activations,
+        force=force,
+    )
+    tasks = next(iter(found.values())).eval_config.dataset_names
+    table = Table(title=f"Last token, tasks: {len(tasks)}", box=SIMPLE)
+    table.add_column("SAE")
+    for k in ks:
+        table.add_column(f"k = {k}", justify="right")
+    for name, output in found.items():
+        by_k = output.sae_metrics_by_k or {}
+        table.add_row(Text(name), *(f"{by_k[k]['test_accuracy']:.3f}" for k in ks))
+    console = Console()
+    console.print(table)
+    console.print(f"Results in SAEBench's format: {out / EVAL}", soft_wrap=True)
+
+
+def core(
+    saes: Sequence[str],
+    model: str,
+    out: Path,
+    text: Path | None,
+    text_column: str,
+    contexts: int,
+    context_size: int,
+    force: bool,
+) -> None:
+    """SAEBench's core eval, and a table with our figures beside it.
+
+    Args:
+        saes: as for :func:`probe`.
+        text: a table of texts; by default the demo's evaluation texts, which no SAE
+            of the demo was trained on.
+
+    The others are those of :func:`.run_core`.
+
+    Raises:
+        ValueError: naming the option that is wrong.
+    """
+    named = parse_sources(saes)
+    if out.is_file():
+        raise FileExistsError(f"--out={out} is a file: give a folder.")
+    if text is None:
+        texts = evaluation_rows(contexts * context_size)["text"]
+    else:
+        frame = read_table(text)
+        if text_column not in frame:
+            raise ValueError(
+                f"--text-column={text_column}: {text} has the columns "
+                f"{', '.join(map(str, frame.columns))}."
+            )
+        texts = frame[text_column].dropna().astype(str).tolist()
+    found = run_core(
+        named,
+        model=model,
+        texts=texts,
+        output=out,
+        contexts=contexts,
+        context_size=context_size,
+        force=force,
+    )
+    console = Console()
+    console.print(core_table(found))
+    console.print(f"Results in SAEBench's format: {out / 'core'}", soft_wrap=True)
+
+
+def _numbers(ks: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(k) for k in ks.split(","))
+    except ValueError as error:
+        raise ValueError(f"--ks={ks}: give numbers with commas, as 1,2,5.") from error
 
 
 def _is_table(name: str) -> bool:

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.box import SIMPLE
+from rich.table import Table
+from rich.text import Text
 from sae_bench.evals.core import main as saebench
 from sae_bench.evals.core.eval_config import CoreEvalConfig
 from sae_bench.sae_bench_utils import (
@@ -36,15 +39,10 @@ from sae_lens_cosine.saebench.fingerprint import (
     fingerprint_sae,
     package_versions,
 )
-from sae_lens_cosine.saebench.handover import check_hook, copy_for_saebench
+from sae_lens_cosine.saebench.handover import copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
 from sae_lens_cosine.saebench.results import NOTES
-from sae_lens_cosine.saebench.sources import (
-    ModelSource,
-    SAESource,
-    load_model,
-    load_saes,
-)
+from sae_lens_cosine.saebench.sources import ModelSource, SAESource
 
 
 class _FixedTokens:
@@ -99,12 +97,7 @@ def run_core(
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
         )
-    loaded = load_saes(saes)
-    model = load_model(model)
-    hooks = {
-        name: check_hook(name, copy_for_saebench(name, sae, model), model)
-        for name, sae in loaded.items()
-    }
+    loaded, model, hooks = open_saes(saes, model)
     tokens = pack_contexts(model, texts, context_size, contexts)
     model_key = fingerprint_model(model)
     found: dict[str, dict[str, Any]] = {}
@@ -128,6 +121,43 @@ def run_core(
             NOTES: result["eval_result_unstructured"][NOTES],
         }
     return found
+
+
+def core_table(found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """For the terminal: each figure by both sources, where both have it.
+
+    Args:
+        found: what :func:`run_core` returned.
+    """
+    table = Table(title="SAEBench's core eval, and ours beside it", box=SIMPLE)
+    table.add_column("SAE")
+    table.add_column("figure")
+    for source in ("SAEBench", "ours", "without sinks"):
+        table.add_column(source, justify="right", no_wrap=True)
+    for name, by_source in found.items():
+        theirs, ours = by_source["saebench"], by_source[NOTES]
+        everything = ours["reconstruction"]["all_tokens"]
+        ordinary = ours["reconstruction"]["sinks_excluded"]
+        quality = theirs["reconstruction_quality"]
+        kept = theirs["model_performance_preservation"]
+        table.add_section()
+        for figure, values in {
+            "explained variance": (
+                quality["explained_variance"],
+                everything["explained_variance"],
+                ordinary["explained_variance"],
+            ),
+            "L0": (theirs["sparsity"]["l0"], everything["l0"], ordinary["l0"]),
+            "loss recovered": (
+                kept["ce_loss_score"],
+                ours["loss"]["recovered"],
+                ours["loss"]["recovered_sinks_kept"],
+            ),
+            "share alive": (theirs["misc_metrics"]["frac_alive"], None, None),
+        }.items():
+            cells = ("" if v is None else f"{v:.3f}" for v in values)
+            table.add_row(Text(name), figure, *cells)
+    return table
 
 
 def _saebench(

@@ -163,9 +163,8 @@ def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
 def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
     source, name = table.source, table.name
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        name = name or path.stem
-        frame = read_table(path)
+        name = name or Path(source).stem
+        frame = read_table(Path(source))
     else:
         is_frame = isinstance(source, pd.DataFrame)
         frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())

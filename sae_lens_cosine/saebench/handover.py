@@ -5,12 +5,20 @@ sees the caller's object.
 """
 
 import copy
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from sae_bench.sae_bench_utils import general_utils
 from sae_lens import SAE, TrainingSAE
 from transformer_lens import HookedTransformer
+
+from sae_lens_cosine.saebench.sources import (
+    ModelSource,
+    SAESource,
+    load_model,
+    load_saes,
+)
 
 AnySAE = TypeVar("AnySAE", bound=SAE[Any])
 
@@ -106,6 +114,25 @@ def check_hook(name: str, sae: SAE[Any], model: HookedTransformer) -> Hook:
             f"{shapes[0][-1]} in this model: was it trained on another one?"
         )
     return hook
+
+
+def open_saes(
+    saes: Mapping[str, SAESource] | Sequence[SAESource], model: ModelSource
+) -> tuple[dict[str, SAE[Any]], Any, dict[str, Hook]]:
+    """SAEs by name, the model, and where each SAE reads, all checked.
+
+    Raises:
+        TypeError, ValueError: as :func:`.load_saes`, :func:`.load_model`,
+            :func:`copy_for_saebench` and :func:`check_hook`.
+    """
+    loaded = load_saes(saes)
+    opened = load_model(model)
+    # Copied only to be checked: one copy at a time stays in memory.
+    hooks = {
+        name: check_hook(name, copy_for_saebench(name, sae, opened), opened)
+        for name, sae in loaded.items()
+    }
+    return loaded, opened, hooks
 
 
 def _rebuild(sae: AnySAE) -> AnySAE:

@@ -10,7 +10,8 @@ from tqdm.auto import tqdm
 
 from sae_lens_cosine.saebench import results
 from sae_lens_cosine.saebench.activations import ActivationCache, tokenize
-from sae_lens_cosine.saebench.arms import Arm, ArmProber, Probed, sink_latents
+from sae_lens_cosine.saebench.arm import Arm, sink_latents
+from sae_lens_cosine.saebench.arms import ArmProber, Probed
 from sae_lens_cosine.saebench.datasets import DatasetSource, load_datasets
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.handover import check_hook, copy_for_saebench
@@ -38,7 +39,7 @@ def run_sparse_probing(
     artifacts_dir: str | Path | None = None,
     mask_sinks: SinkMasking = "none",
     include_sink_latents: bool = False,
-    left_out: Mapping[str, Sequence[int]] | None = None,
+    latents: Mapping[str, Sequence[int]] | None = None,
     probe_seeds: int = 1,
     ks: Sequence[int] = (1, 2, 5),
     train_rows: int = 4000,
@@ -55,8 +56,8 @@ def run_sparse_probing(
     For each class against the rest, SAEBench averages the latents over a prompt,
     takes the ``k`` whose class means differ most, and reports the test accuracy of a
     logistic regression on them; likewise for the model's own channels (``llm_*``).
-    Everything from the activations on is SAEBench's code, and the numbers equal those
-    of its ``run_eval_single_sae`` on the same rows, to the last digit. The same call
+    Choice of latents and probes are SAEBench's code, and the numbers equal those of its
+    ``run_eval_single_sae`` on the same rows, to the last digit. The same call
     gives the same numbers, on a cold or a warm cache, in any process.
 
     Args:
@@ -80,8 +81,8 @@ def run_sparse_probing(
             a mask are computed as well and stand beside it.
         include_sink_latents: whether probes may use latents that an SAE reserves for
             attention sinks (its ``sink_latents``).
-        left_out: SAE's name -> further latents that probes may not use
-            (:func:`.probing_gap` leaves out those without a counterpart).
+        latents: SAE's name -> the only latents its probes may use, such as those
+            that match another SAE's; all latents of SAEs that it does not name.
         probe_seeds: repeats of the probes, over random numbers and training prompts;
             the first one is SAEBench's run and its result file.
         ks: how many latents a probe may use; values that SAEBench's schema knows.
@@ -92,8 +93,8 @@ def run_sparse_probing(
         seed: of the probes and the choice of rows; the caller's random state is left
             as it was.
         llm_batch_size: prompts in one forward pass of the model.
-        sae_batch_size: prompts encoded at once; bounds the memory, at
-            ``sae_batch_size`` x ``context_size`` x d_sae activations.
+        sae_batch_size: prompts encoded at once, at most; never more than a few
+            hundred tokens.
         force: compute again, and replace, results that exist in ``output``.
         show_progress: whether to draw progress bars.
 
@@ -117,13 +118,20 @@ def run_sparse_probing(
     _check_ks(ks)
     if probe_seeds < 1:
         raise ValueError(f"probe_seeds={probe_seeds}: the probes run at least once.")
-    excluded = {name: set(latents) for name, latents in (left_out or {}).items()}
-    arms: list[Arm] = []
-    for name, sae in load_saes(saes).items():
-        reserved = [] if include_sink_latents else sink_latents(sae)
-        arms.append(Arm(name, sae, sorted(excluded.pop(name, set()).union(reserved))))
-    if excluded:
-        raise ValueError(f"left_out names {sorted(excluded)}, which are not probed.")
+    loaded, latents = load_saes(saes), latents or {}
+    if unknown := sorted(set(latents) - set(loaded)):
+        raise ValueError(
+            f"latents={unknown} are not among the SAEs: {', '.join(loaded)}."
+        )
+    arms = [
+        Arm(
+            name,
+            sae,
+            left_out=[] if include_sink_latents else sink_latents(sae),
+            only=latents.get(name),
+        )
+        for name, sae in loaded.items()
+    ]
     for arm in arms:
         arm.check(ks)
     labelled = load_datasets(datasets, train_rows, test_rows, seed)

@@ -39,14 +39,9 @@ from sae_lens_cosine.saebench.fingerprint import (
     fingerprint_sae,
     package_versions,
 )
-from sae_lens_cosine.saebench.handover import Hook, check_hook, copy_for_saebench
+from sae_lens_cosine.saebench.handover import Hook, copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
-from sae_lens_cosine.saebench.sources import (
-    ModelSource,
-    SAESource,
-    load_model,
-    load_saes,
-)
+from sae_lens_cosine.saebench.sources import ModelSource, SAESource
 
 EVAL = "sparse_probing_sae_probes"
 _MAX_TOKENS = 1024  # of sae-probes
@@ -101,12 +96,7 @@ def run_sae_probes(
         )
     if not ks or min(ks) < 1:
         raise ValueError(f"ks={tuple(ks)}: give at least one k, each 1 or more.")
-    loaded = load_saes(saes)
-    model = load_model(model)
-    hooks = {
-        name: check_hook(name, copy_for_saebench(name, sae, model), model)
-        for name, sae in loaded.items()
-    }
+    loaded, model, hooks = open_saes(saes, model)
     root = Path(artifacts_dir or Path(output) / "activations") / "sae-probes"
     device = torch.device(model.cfg.device or "cpu")
     model_key = fingerprint_model(model)

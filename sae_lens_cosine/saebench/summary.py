@@ -145,13 +145,15 @@ def _column(
 def _accuracy_table(summary: ProbingSummary) -> Table:
     repeats = f", {summary.probe_seeds} seeds" if summary.probe_seeds > 1 else ""
     table = Table(
-        title=f"Sparse probing: test accuracy on {summary.model}{repeats}", box=SIMPLE
+        title=f"Sparse probing: test accuracy on {summary.model}{repeats}",
+        caption=_caption(summary),
+        box=SIMPLE,
     )
     table.add_column("SAE")
     table.add_column("k", justify="right")
     for masking in summary.columns:
-        table.add_column(_heading(summary, masking), justify="right")
-        table.add_column("model's channels", justify="right", style="dim")
+        table.add_column(_heading(masking), justify="right", no_wrap=True)
+        table.add_column("LLM", justify="right", style="dim", no_wrap=True)
     first = next(iter(summary.columns.values()))
     for name, by_k in first.scores.items():
         table.add_section()
@@ -173,7 +175,7 @@ def _difference_table(summary: ProbingSummary) -> Table:
     table.add_column("SAEs")
     table.add_column("k", justify="right")
     for masking in summary.columns:
-        table.add_column(_heading(summary, masking), justify="right")
+        table.add_column(_heading(masking), justify="right", no_wrap=True)
     columns = list(summary.columns.values())
     for k, pairs in columns[0].differences.items():
         for number, pair in enumerate(pairs):
@@ -181,18 +183,23 @@ def _difference_table(summary: ProbingSummary) -> Table:
             for column in columns:
                 d = column.differences[k][number].mean
                 star = "*" if d.is_one else " "
-                cells.append(f"{d.mean:+.3f} ({d.low:+.3f} to {d.high:+.3f}){star}")
+                cells.append(f"{d.mean:+.3f} ({d.low:+.3f}, {d.high:+.3f}){star}")
             label = Text(f"{pair.first} \N{MINUS SIGN} {pair.second}")
             table.add_row(label, str(k), *cells)
     return table
 
 
-def _heading(summary: ProbingSummary, masking: SinkMasking) -> str:
-    if masking == "none":
-        return "all tokens"
-    shares = [d["masked_share"] for d in summary.datasets[masking].values()]
-    share = sum(shares) / len(shares)
-    return f"sinks masked ({masking}, {100 * share:.1f}% of tokens)"
+def _heading(masking: SinkMasking) -> str:
+    return "all tokens" if masking == "none" else "sinks masked"
+
+
+def _caption(summary: ProbingSummary) -> str:
+    caption = "LLM: the same probe on the model's own channels."
+    if summary.mask_sinks == "none":
+        return caption
+    masked = summary.datasets[summary.mask_sinks].values()
+    share = sum(dataset["masked_share"] for dataset in masked) / len(masked)
+    return f"{caption} Masked ({summary.mask_sinks}): {100 * share:.1f}% of tokens."
 
 
 def _accuracy(accuracy: Accuracy) -> str:

@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from sae_lens import SAE
-from tiny_lm import CONTEXT, Probe, make_model, make_texts
+from tiny_lm import CONTEXT, Probe, make_model, make_sae, make_texts, make_tokenizer
 from transformer_lens import HookedTransformer
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from sae_lens_cosine.labelled_texts import LabelledTexts
 from sae_lens_cosine.saebench import run_sparse_probing
@@ -50,3 +52,39 @@ def probe(model: HookedTransformer, tmp_path: Path) -> Probe:
         )["sae"]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a Hugging Face model with two layers."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
+    tokenizer = make_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=CONTEXT,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def sae_folder(tmp_path: Path) -> Path:
+    sae = make_sae("cosine_jumprelu", hook="blocks.0.hook_resid_post")
+    sae.save_model(tmp_path / "my-sae")
+    return tmp_path / "my-sae"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    texts = make_texts("t", n_train=60)
+    rows = [(text, label) for label, rows in texts.train.items() for text in rows]
+    path = tmp_path / "colours.csv"
+    pd.DataFrame(rows, columns=["sentence", "colour"]).to_csv(path, index=False)
+    return path

@@ -93,9 +93,10 @@ def test_both_columns_and_the_share_of_masked_tokens(
     unstructured = report["other"].eval_result_unstructured["sae_lens_cosine"]
     assert unstructured["mask_sinks"] == masking
     assert unstructured["datasets"]["t"] == note
-    headings = [str(column.header) for column in report.tables()[0].columns]
-    assert headings[2] == "all tokens"
-    assert headings[4] == f"sinks masked ({masking}, {100 * share:.1f}% of tokens)"
+    table = report.tables()[0]
+    headings = [str(column.header) for column in table.columns]
+    assert headings == ["SAE", "k", "all tokens", "LLM", "sinks masked", "LLM"]
+    assert f"Masked ({masking}): {100 * share:.1f}% of tokens." in str(table.caption)
 
     # One file for each column, so that neither is taken for the other.
     assert len(list((tmp_path / "out" / "sparse_probing").iterdir())) == 4
@@ -153,7 +154,7 @@ def test_sink_latents_are_no_candidates_unless_asked_for(
         run(sinking, {"sae": plain}, tmp_path)["sae"].eval_result_metrics.sae
     )
     notes = without.eval_result_unstructured["sae_lens_cosine"]
-    assert notes["latents_left_out"] == 1
+    assert notes["sink_latents_left_out"] == 1
     # The same SAE without the latent at all.
     smaller = make_sae(hook=EMBEDDING, d_sae=47)
     others = [latent for latent in range(48) if latent != 3]
@@ -175,7 +176,7 @@ def test_sink_latents_that_do_not_exist(
     with pytest.raises(ValueError, match=r"sink_latents=\[48\].*d_sae=48"):
         run(sinking, {"x": sae}, tmp_path)
     sae.sink_latents = list(range(47))  # type: ignore[assignment]
-    with pytest.raises(ValueError, match=r"k=2 .* d_sae=1 .*47 latents left out"):
+    with pytest.raises(ValueError, match=r"k=2 .* d_sae=1 .*47 sink latents left out"):
         run(sinking, {"x": sae}, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""SAEs and models from objects, folders and names; the command line over them."""
+"""SAEs and models from objects, folders and names."""
 
 import subprocess
 import sys
@@ -6,45 +6,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
 from sae_lens import SAE, TrainingSAE, TrainingSAEConfig
 from tiny_lm import CONTEXT, make_sae, make_texts, make_tokenizer
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
-from sae_lens_cosine import cli
 from sae_lens_cosine.saebench import run_sparse_probing
 from sae_lens_cosine.saebench.sources import load_model, load_saes
 
 HOOK = "blocks.0.hook_resid_post"
-
-
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a Hugging Face model with two layers."""
-    folder = tmp_path_factory.mktemp("models") / "tiny-llama"
-    tokenizer = make_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=CONTEXT,
-    )
-    torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def sae_folder(tmp_path: Path) -> Path:
-    sae = make_sae("cosine_jumprelu", hook=HOOK)
-    sae.save_model(tmp_path / "my-sae")
-    return tmp_path / "my-sae"
 
 
 def run(saes: Any, model: Any, folder: Path, **kwargs: Any) -> Any:
@@ -130,79 +101,6 @@ def test_unfit_model_sources(tmp_path: Path) -> None:
         load_model(tmp_path)
     with pytest.raises(ValueError, match="'no-model' is no folder"):
         load_model("no-model")
-
-
-def command(monkeypatch: pytest.MonkeyPatch, *args: Any) -> None:
-    monkeypatch.setattr(sys, "argv", ["sae-lens-cosine", "probe", *map(str, args)])
-    cli.main()
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    texts = make_texts("t", n_train=60)
-    rows = [(text, label) for label, rows in texts.train.items() for text in rows]
-    path = tmp_path / "colours.csv"
-    pd.DataFrame(rows, columns=["sentence", "colour"]).to_csv(path, index=False)
-    return path
-
-
-def test_command(
-    llama: Path,
-    sae_folder: Path,
-    table: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    args = ["--sae", sae_folder, "--sae", f"again={sae_folder}", "--model", llama]
-    args += ["--dataset", table, "--text-column", "sentence", "--label-column"]
-    args += ["colour", "--out", out, "--mask-sinks", "first_token"]
-    args += ["--probe-seeds", 2, "--train-rows", 40, "--test-rows", 20]
-    with pytest.raises(SystemExit) as ended:
-        command(monkeypatch, *args)
-    assert ended.value.code == 0
-    printed = capsys.readouterr()
-    assert "my-sae" in printed.out
-    assert "sinks masked" in " ".join(printed.out.split())
-    assert "Sparse probing: 100%" in printed.err
-    assert (out / "probing_summary.json").exists()
-    # Two SAEs of one content under two names, masked and not.
-    assert len(list((out / "sparse_probing").iterdir())) == 4
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (["--suite", "online"], "--suite=online: choose one of saebench, offline"),
-        ([], "Give --suite, --dataset, or both"),
-        (["--dataset", "nothing"], "There is no data set 'nothing'"),
-        (["--dataset", "no.csv"], "There is no file no.csv"),
-        (["--suite", "offline", "--ks", "one"], "--ks=one: give numbers"),
-        (["--suite", "offline", "--ks", "3"], r"ks=(3,)"),
-        (["--suite", "offline", "--mask-sinks", "x"], "mask_sinks='x' is unknown"),
-        (["--suite", "offline", "--sae", "elsewhere"], "elsewhere is not the folder"),
-        (["--suite", "offline", "--sae", "no:such"], "of release 'no'"),
-    ],
-)
-def test_command_refuses_with_one_line(
-    sae_folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    args: list[str],
-    message: str,
-) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(SystemExit) as ended:
-        command(
-            monkeypatch, "--sae", sae_folder, "--model", "demo", "--out", out, *args
-        )
-    assert ended.value.code == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.strip().splitlines()) == 1
-    assert not out.exists()
 
 
 def test_another_process_gets_the_same_numbers(
