@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -108,11 +109,20 @@ def evaluate(
     return {"reconstruction": reconstruction.model_dump(), "loss": loss.model_dump()}
 
 
+def cpu_model() -> str:
+    """Its name where the system tells (Linux), else its architecture."""
+    info = Path("/proc/cpuinfo")
+    names = re.findall(
+        r"model name\s*: (.+)", info.read_text() if info.exists() else ""
+    )
+    return names[0] if names else platform.machine()
+
+
 def environment() -> dict[str, Any]:
     """The machine and the versions a result belongs to."""
     packages = ("sae-lens-cosine", "sae-lens", "torch")
     return {
-        "machine": f"{os.cpu_count()} CPU cores, {platform.machine()}",
+        "machine": f"{os.cpu_count()} cores of {cpu_model()}",
         "versions": {name: version(name) for name in packages},
     }
 

@@ -6,7 +6,7 @@ A step is SAELens's: forward, loss, firing counts, backward, clip, Adam. The arm
 comparison alternate in one process, after a warm-up; figures are medians, with the
 fastest and slowest. The product of a batch with the encoder alone, below which no step
 can come, stands next to each. Memory is what steps add to the peak of a process of
-their own, median of three processes (on a GPU: what they allocate at most).
+their own (on a GPU: what they allocate at most); of three, for sink latents.
 
 `--parts step,inference` and the like measure some of it. JSON, a Markdown table and a
 plot are written beside each other.
@@ -175,9 +175,13 @@ def measure_steps(
     device: str,
     dead: float = 0.0,
     sinks: bool = False,
-    memory: bool = False,
+    memory: int = 0,
 ) -> dict[str, Any]:
-    """Steps of some arms beside each other; the first arm is what ratios are to."""
+    """Steps of some arms beside each other; the first arm is what ratios are to.
+
+    Args:
+        memory: processes in which the peak of each of the first arms is measured.
+    """
     x = tokens(batch, device)
     W_enc = torch.randn(D_IN, d_sae, device=device)
     steps = {arm: Step(arm, d_sae, k, batch, device, dead, sinks) for arm in arms}
@@ -194,16 +198,16 @@ def measure_steps(
     }
     if memory:
         peaks = {}
-        for arm in arms:
+        for arm in arms[:3]:
             several = []
-            for _ in range(3):
+            for _ in range(memory):
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
                     several.append(
                         pool.apply(peak_bytes, (arm, d_sae, k, batch, device, sinks))
                     )
             peaks[arm] = statistics.median(several)
         cell["peak_bytes"] = peaks
-        cell["peak_ratio"] = {a: peaks[a] / peaks[arms[0]] for a in arms}
+        cell["peak_ratio"] = {a: peaks[a] / peaks[arms[0]] for a in peaks}
     return cell
 
 
@@ -294,18 +298,19 @@ def main(
     for d_sae in widths:
         n = batch_for(d_sae, batch)
         if "step" in wanted:
-            note("step", measure_steps(batchtopk, d_sae, 32, n, memory=True, **common))
-        if "dead" in wanted:
-            note("dead", measure_steps(batchtopk[:3], d_sae, 32, n, dead=0.2, **common))
-        if "topk" in wanted:
-            topk = ["SAELens topk", "cosine_topk"]
-            note("topk", measure_steps(topk, d_sae, 32, n, **common))
-        if "sinks" in wanted:
-            pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
-            cell = measure_steps(pair, d_sae, 32, n, sinks=True, memory=True, **common)
-            note("sinks", cell)
+            cell = measure_steps(batchtopk, d_sae, 32, n, memory=1, **common)
+            note("step", cell)
         if "inference" in wanted:
             note("inference", measure_inference(d_sae, 32, n, repetitions, device))
+    if "dead" in wanted:
+        note("dead", measure_steps(batchtopk[:3], first, 32, batch, dead=0.2, **common))
+    if "topk" in wanted:
+        topk = ["SAELens topk", "cosine_topk"]
+        note("topk", measure_steps(topk, first, 32, batch, **common))
+    if "sinks" in wanted:
+        pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
+        cell = measure_steps(pair, first, 32, batch, sinks=True, memory=3, **common)
+        note("sinks", cell)
     if "growth" in wanted:
         for k in (int(k) for k in ks.split(",")):
             note("growth", measure_steps(batchtopk[:2], first, k, batch, **common))

@@ -90,7 +90,11 @@ def plot(found: dict[str, Any], path: Path) -> None:
             style = "--" if arm == GEMM else "o-"
             ax.plot([c[name] for c in cells], y, style, label=arm)
         ax.set(xlabel=name, xscale="log", yscale="log")
-        ax.grid(alpha=0.3, which="both")
+        ax.set_xticks([c[name] for c in cells], [str(c[name]) for c in cells])
+        ax.set_yticks(ticks := [50, 100, 200, 500, 1000, 2000, 5000, 10_000])
+        ax.set_yticklabels([str(tick) for tick in ticks])
+        ax.minorticks_off()
+        ax.grid(alpha=0.3)
     axes[0][0].set_ylabel("microseconds a token")
     axes[0][0].legend(fontsize=7)
     figure.tight_layout()

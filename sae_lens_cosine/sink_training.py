@@ -264,7 +264,8 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             first = d_sae - reserved.shape[-1]
             flat = torch.cat([flat, rows * d_sae + first + columns])
             flat, order = flat.sort()
-            values = torch.cat([values, reserved[rows, columns]])[order]
+            values = torch.cat([values, reserved[rows, columns]])
+            values = values.index_select(0, order)
             entries = Entries.of_flat(flat, (n_rows, d_sae))
         return entries.to_sparse(values), hidden_pre
 
