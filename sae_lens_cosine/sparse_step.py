@@ -110,8 +110,8 @@ class Entries:
 
 
 def _starts(ids: torch.Tensor, n: int) -> torch.Tensor:
-    ends = torch.bincount(ids, minlength=n).cumsum(0)
-    return torch.nn.functional.pad(ends[:-1], (1, 0))
+    counts = torch.bincount(ids, minlength=n)
+    return counts.cumsum(0) - counts
 
 
 def takes_sparse_products(sae: SAE[Any], hooks: Iterable[HookPoint]) -> bool:

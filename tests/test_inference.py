@@ -246,3 +246,8 @@ def test_forward_shows_dense_activations_to_hooks():
     sae.hook_sae_acts_post.add_hook(lambda acts, hook: seen.append(acts))  # noqa: ARG005
     sae(activations())
     assert seen[0].shape == (64, D_SAE)
+
+
+@pytest.mark.parametrize("name", ["jumprelu", "topk"])
+def test_no_rows_give_no_rows(name):
+    assert make(name)(torch.zeros(0, D_IN)).shape == (0, D_IN)
