@@ -5,17 +5,18 @@
 A step is SAELens's: forward, loss, firing counts, backward, clip, Adam. The arms of a
 comparison alternate in one process, after a warm-up; figures are medians, with the
 fastest and slowest. The product of a batch with the encoder alone, below which no step
-can come, stands next to each. Memory is what steps add to the peak of a process of
-their own (on a GPU: what they allocate at most); of three, for sink latents.
+can come, stands next to each. Memory is the most that tensors take at a time, the
+state of training included.
 
 `--parts step,inference` and the like measure some of it. JSON, a Markdown table and a
 plot are written beside each other.
 """
 
+import json
 import math
 import multiprocessing
-import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
@@ -33,6 +34,7 @@ from sae_lens import (
     TrainingSAEConfig,
 )
 from speed_report import markdown, plot
+from torch.profiler import ProfilerActivity, profile
 
 from sae_lens_cosine import (
     CosineBatchTopKTrainingSAEConfig,
@@ -144,25 +146,33 @@ def alternate(
 def peak_bytes(
     arm: str, d_sae: int, k: int, batch: int, device: str, sinks: bool
 ) -> int:
-    """What training adds to the peak; for a fresh process."""
+    """The most bytes of tensors that live at a time in training, from its start.
+
+    What the allocator is asked for, so that it is the same in every run: resident
+    memory of one and the same step differs by 10% between processes. To be called in a
+    fresh process, because the profiler counts what a former run still holds.
+    """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-    else:
-        before = peak_resident_bytes()
-    step = Step(arm, d_sae, k, batch, device, sinks=sinks)
+        _train_some(arm, d_sae, k, batch, device, sinks)
+        return torch.cuda.max_memory_allocated()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
+        _train_some(arm, d_sae, k, batch, device, sinks)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        trace.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return max(
+        event["args"]["Total Allocated"]
+        for event in events
+        if event["name"] == "[memory]"
+    )
+
+
+def _train_some(*arm: Any) -> None:
+    step = Step(*arm[:5], sinks=arm[5])
     for _ in range(4):
         step()
-    after = (
-        torch.cuda.max_memory_allocated() if device == "cuda" else peak_resident_bytes()
-    )
-    return after - before
-
-
-def peak_resident_bytes() -> int:
-    """Of this process alone; getrusage would count that of its parent in (Linux)."""
-    status = Path("/proc/self/status").read_text()
-    return 1024 * int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0])
 
 
 def measure_steps(
@@ -175,12 +185,12 @@ def measure_steps(
     device: str,
     dead: float = 0.0,
     sinks: bool = False,
-    memory: int = 0,
+    memory: bool = False,
 ) -> dict[str, Any]:
     """Steps of some arms beside each other; the first arm is what ratios are to.
 
     Args:
-        memory: processes in which the peak of each of the first arms is measured.
+        memory: whether to measure the peak of the first three arms, too.
     """
     x = tokens(batch, device)
     W_enc = torch.randn(D_IN, d_sae, device=device)
@@ -199,13 +209,10 @@ def measure_steps(
     if memory:
         peaks = {}
         for arm in arms[:3]:
-            several = []
-            for _ in range(memory):
-                with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    several.append(
-                        pool.apply(peak_bytes, (arm, d_sae, k, batch, device, sinks))
-                    )
-            peaks[arm] = statistics.median(several)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                peaks[arm] = pool.apply(
+                    peak_bytes, (arm, d_sae, k, batch, device, sinks)
+                )
         cell["peak_bytes"] = peaks
         cell["peak_ratio"] = {a: peaks[a] / peaks[arms[0]] for a in peaks}
     return cell
@@ -298,19 +305,19 @@ def main(
     for d_sae in widths:
         n = batch_for(d_sae, batch)
         if "step" in wanted:
-            cell = measure_steps(batchtopk, d_sae, 32, n, memory=1, **common)
+            cell = measure_steps(batchtopk, d_sae, 32, n, memory=True, **common)
             note("step", cell)
         if "inference" in wanted:
             note("inference", measure_inference(d_sae, 32, n, repetitions, device))
+        if "sinks" in wanted:
+            pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
+            cell = measure_steps(pair, d_sae, 32, n, sinks=True, memory=True, **common)
+            note("sinks", cell)
     if "dead" in wanted:
         note("dead", measure_steps(batchtopk[:3], first, 32, batch, dead=0.2, **common))
     if "topk" in wanted:
         topk = ["SAELens topk", "cosine_topk"]
         note("topk", measure_steps(topk, first, 32, batch, **common))
-    if "sinks" in wanted:
-        pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
-        cell = measure_steps(pair, first, 32, batch, sinks=True, memory=3, **common)
-        note("sinks", cell)
     if "growth" in wanted:
         for k in (int(k) for k in ks.split(",")):
             note("growth", measure_steps(batchtopk[:2], first, k, batch, **common))
