@@ -7,8 +7,8 @@
 trains the arms of `arms.py`, evaluates each on held-out text, and probes
 them with the offline suite, with attention sinks in the pooled mean and without. What
 is finished is kept in `<out>.parts` and never computed again; seed 0 comes first, layer
-by layer, so that an interrupted run has something to say. JSON and Markdown are written
-from the parts after every group of SAEs, and at any time by
+by layer, so that an interrupted run has something to say. JSON, Markdown and a plot are
+written from the parts after every group of SAEs, and at any time by
 
     python benchmarks/real_model.py --out benchmarks/results/real_model.json --report-only
 
@@ -37,6 +37,7 @@ from common import (
     save_text,
     train,
 )
+from real_model_plot import plot
 from real_model_report import markdown, report
 from sae_lens import SAE
 
@@ -135,6 +136,7 @@ def write_report(out: Path, parts: Path) -> None:
     found = report(parts)
     save_json(out, found, indent=1)
     save_text(out.with_suffix(".md"), markdown(found))
+    plot(found, out.with_suffix(".png"))
 
 
 def main(
