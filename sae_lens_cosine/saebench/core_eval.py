@@ -43,6 +43,7 @@ from sae_lens_cosine.saebench.handover import copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
 from sae_lens_cosine.saebench.results import NOTES
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
+from sae_lens_cosine.token_wise import check_reconstructs_input
 
 
 class _FixedTokens:
@@ -90,14 +91,16 @@ def run_core(
         has ours in ``eval_result_unstructured``.
 
     Raises:
-        TypeError, ValueError: as :func:`.run_sparse_probing`, or for too few texts.
-            Nothing is written.
+        TypeError, ValueError: as :func:`.run_sparse_probing`, for a transcoder, or for
+            too few texts. Nothing is written.
     """
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
         )
     loaded, model, hooks = open_saes(saes, model)
+    for name, sae in loaded.items():
+        check_reconstructs_input(name, sae)
     tokens = pack_contexts(model, texts, context_size, contexts)
     model_key = fingerprint_model(model)
     found: dict[str, dict[str, Any]] = {}
