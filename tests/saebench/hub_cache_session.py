@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import datasets
 import torch
+from datasets import config as datasets_config
 from sae_bench.evals.sparse_probing import main as saebench
 from sae_bench.sae_bench_utils import general_utils
 from tiny_lm import CONTEXT
@@ -69,7 +69,7 @@ def main(model_folder: str, out: Path) -> None:
     found["ours"] = vars(ours.eval_result_metrics.sae)
     found["theirs"] = directly(ours.eval_config, model, out / "theirs")
     # From here on there are the repositories' files, but no tables made from them.
-    datasets.config.HF_DATASETS_CACHE = out / "empty"
+    datasets_config.HF_DATASETS_CACHE = out / "empty"
     found["files only"] = sizes(PROBED[0])
     print(json.dumps(found))
 
