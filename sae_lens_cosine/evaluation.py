@@ -281,7 +281,7 @@ def refuse_batch_dependent(sae: SAE[Any]) -> None:
 @torch.no_grad()
 def encode(sae: SAE[Any], rows: torch.Tensor) -> torch.Tensor:
     """Dense latents ``[n, d_sae]`` of flat rows ``[n, d_in]``."""
-    with _flat_rows(sae):
+    with flat_rows(sae):
         acts = sae.encode(rows.to(sae.device, sae.dtype))
     return acts.to_dense() if acts.is_sparse else acts
 
@@ -293,7 +293,7 @@ def reconstruct(sae: SAE[Any], rows: torch.Tensor) -> tuple[torch.Tensor, torch.
     Raises:
         ValueError: if the reconstruction is not finite.
     """
-    with _flat_rows(sae):
+    with flat_rows(sae):
         acts = sae.encode(rows.to(sae.device, sae.dtype))
         x_hat = sae.decode(acts)
     bad = ~torch.isfinite(x_hat).all(-1)
@@ -306,7 +306,7 @@ def reconstruct(sae: SAE[Any], rows: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 @contextmanager
-def _flat_rows(sae: SAE[Any]) -> Iterator[None]:
+def flat_rows(sae: SAE[Any]) -> Iterator[None]:
     """Let a hook_z SAE take ``[n, heads * d_head]`` for the moment."""
     reshapes = sae.hook_z_reshaping_mode
     if reshapes:

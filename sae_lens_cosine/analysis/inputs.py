@@ -11,6 +11,7 @@ from sae_lens.util import extract_stop_at_layer_from_tlens_hook_name
 
 from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
 from sae_lens_cosine.tables import read_table
+from sae_lens_cosine.token_wise import check_reconstructs_input, check_token_wise
 
 EMBEDDED_TEXT = "held-out texts of sae-probes"
 
@@ -40,7 +41,7 @@ def check_saes(saes: Mapping[str, SAE[Any]]) -> str:
     """The one hook that all SAEs read.
 
     Raises:
-        TypeError: for a training SAE.
+        TypeError: for a training SAE, one that reads other tokens, or a transcoder.
         ValueError: if one names no hook, reads a single head, or they differ.
     """
     hooks: dict[str, str] = {}
@@ -50,6 +51,8 @@ def check_saes(saes: Mapping[str, SAE[Any]]) -> str:
                 f"{name!r} is a training SAE ({type(sae).__name__}). Convert it first: "
                 "sae.save_inference_model(folder)."
             )
+        check_token_wise(name, sae)
+        check_reconstructs_input(name, sae)
         metadata = sae.cfg.metadata
         if not metadata.hook_name:
             raise ValueError(

@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
-from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
+from sae_bench.evals.sparse_probing.eval_output import (
+    EVAL_TYPE_ID_SPARSE_PROBING,
+    SparseProbingEvalOutput,
+)
 from tqdm.auto import tqdm
 
 from sae_lens_cosine.saebench import results
@@ -184,7 +187,7 @@ class ArmProber:
         """Of SAEBench's result, and of the answers beside it."""
         if self.output is None:
             return None
-        path = results.results_path(self.output, name, key)
+        path = results.results_path(self.output, EVAL_TYPE_ID_SPARSE_PROBING, name, key)
         return path, self.output / "answers" / path.with_suffix(".npz").name
 
     def _read(self, name: str, key: str) -> Probed | None:

@@ -41,8 +41,9 @@ from sae_lens_cosine.saebench.fingerprint import (
 )
 from sae_lens_cosine.saebench.handover import copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
-from sae_lens_cosine.saebench.results import NOTES
+from sae_lens_cosine.saebench.results import NOTES, results_path, warn_if_misread
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
+from sae_lens_cosine.token_wise import check_reconstructs_input
 
 
 class _FixedTokens:
@@ -90,24 +91,26 @@ def run_core(
         has ours in ``eval_result_unstructured``.
 
     Raises:
-        TypeError, ValueError: as :func:`.run_sparse_probing`, or for too few texts.
-            Nothing is written.
+        TypeError, ValueError: as :func:`.run_sparse_probing`, for a transcoder, or for
+            too few texts. Nothing is written.
     """
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
         )
     loaded, model, hooks = open_saes(saes, model)
+    for name, sae in loaded.items():
+        check_reconstructs_input(name, sae)
     tokens = pack_contexts(model, texts, context_size, contexts)
     model_key = fingerprint_model(model)
     found: dict[str, dict[str, Any]] = {}
+    paths: list[Path] = []
     for name, sae in loaded.items():
         key = fingerprint(
             model_key, fingerprint_sae(sae), tokens, batch_size, package_versions()
         )[:12]
-        path = Path(
-            general_utils.get_results_filepath(str(Path(output) / "core"), name, key)
-        )
+        path = results_path(Path(output), "core", name, key)
+        paths.append(path)
         if force or not path.exists():
             prepared = copy_for_saebench(name, sae, model)
             result = _saebench(name, key, prepared, model, tokens, batch_size)
@@ -120,6 +123,7 @@ def run_core(
             "saebench": result["eval_result_metrics"],
             NOTES: result["eval_result_unstructured"][NOTES],
         }
+    warn_if_misread(paths)
     return found
 
 

@@ -152,8 +152,8 @@ def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
             )
     except Exception as error:
         raise ValueError(
-            f"SAEBench cannot load {name!r} from the Hugging Face hub ({error}). "
-            "The suite 'offline' needs no hub."
+            f"SAEBench cannot load {name!r} from the Hugging Face hub or its cache "
+            f"({error}). The suite 'offline' needs no hub."
         ) from error
     classes = dataset_info.chosen_classes_per_dataset[name]
     train, test = (dataset_utils.filter_dataset(split, classes) for split in splits)

@@ -19,6 +19,7 @@ from sae_lens_cosine.saebench.sources import (
     load_model,
     load_saes,
 )
+from sae_lens_cosine.token_wise import check_token_wise
 
 AnySAE = TypeVar("AnySAE", bound=SAE[Any])
 
@@ -49,7 +50,8 @@ def copy_for_saebench(name: str, sae: AnySAE, model: HookedTransformer) -> AnySA
         ``hook_name`` and ``hook_layer``).
 
     Raises:
-        TypeError: if it is no SAELens SAE, or a training SAE.
+        TypeError: if it is no SAELens SAE, a training SAE, or one whose latents of a
+            token depend on other tokens.
         ValueError: if it names no hook, its decoder rows cannot be made unit, or it
             encodes a row of zeros to NaN.
     """
@@ -67,6 +69,7 @@ def copy_for_saebench(name: str, sae: AnySAE, model: HookedTransformer) -> AnySA
             "for example to 'blocks.15.hook_resid_post'."
         )
     sae = _rebuild(sae)
+    check_token_wise(name, sae)
     if not sae.cfg.metadata.model_name:
         sae.cfg.metadata.model_name = model.cfg.model_name
     # Folded before the cast: afterwards the norms would carry the cast's rounding.

@@ -192,6 +192,13 @@ def run_sparse_probing(
     if output is not None:
         text = report.summary.model_dump_json(indent=1)
         write_atomically(Path(output) / SUMMARY, lambda path: path.write_text(text))
+        results.warn_if_misread(
+            results.results_path(
+                Path(output), found.eval_type_id, name, str(found.sae_lens_id)
+            )
+            for by_name in report.outputs.values()
+            for name, found in by_name.items()
+        )
     return report
 
 

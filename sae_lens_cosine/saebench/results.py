@@ -1,6 +1,8 @@
 """SAEBench's result object: built, named, written and read back."""
 
 import time
+import warnings
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,7 +10,6 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 from sae_bench.evals.sparse_probing.eval_output import (
-    EVAL_TYPE_ID_SPARSE_PROBING,
     SparseProbingEvalOutput,
     SparseProbingLlmMetrics,
     SparseProbingMetricCategories,
@@ -92,13 +93,39 @@ def build_output(
     )
 
 
-def results_path(output_dir: Path, name: str, key: str) -> Path:
-    """``<output_dir>/sparse_probing/<name>_<key>_eval_results.json``.
+def results_path(output: Path, evaluation: str, name: str, key: str) -> Path:
+    """``<output>/<evaluation>/<name>_<key>_eval_results.json``.
 
     SAEBench's graphing code tells evals apart by the folder in the path.
     """
-    folder = output_dir / EVAL_TYPE_ID_SPARSE_PROBING
-    return Path(general_utils.get_results_filepath(str(folder), name, key))
+    folder = str(output / evaluation)
+    return Path(general_utils.get_results_filepath(folder, name, key))
+
+
+def warn_if_misread(paths: Iterable[Path]) -> None:
+    """Let SAEBench's graphing code read result files, and warn where it cannot.
+
+    It looks for names of evals anywhere in a path, so that ``/scratch/run/core/...``
+    is SCR to it, and fails on the metrics that are not there.
+    """
+    from sae_bench.sae_bench_utils import graphing_utils  # imports matplotlib
+
+    misread = []
+    for path in paths:
+        try:
+            graphing_utils.get_eval_results([str(path)])
+        except (KeyError, TypeError):
+            misread.append(path)
+    if misread:
+        more = f" (and {len(misread) - 1} more)" if len(misread) > 1 else ""
+        warnings.warn(
+            f"SAEBench's graphing code takes {misread[0]}{more} for results of another "
+            "eval, because it looks for names of evals (as 'scr' in 'scratch') anywhere "
+            "in a path. The file is sound: give the graphing code a path relative to "
+            f"{misread[0].parent.parent}, or move that folder; if an SAE's name is the "
+            "cause, rename the SAE.",
+            stacklevel=3,
+        )
 
 
 def write_results(output: SparseProbingEvalOutput, path: Path) -> None:

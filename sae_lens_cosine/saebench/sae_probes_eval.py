@@ -27,7 +27,6 @@ from sae_bench.evals.sparse_probing_sae_probes.eval_config import (
 from sae_bench.evals.sparse_probing_sae_probes.eval_output import (
     SparseProbingSaeProbesEvalOutput,
 )
-from sae_bench.sae_bench_utils import general_utils
 from sae_probes.generate_model_activations import ensure_dataset_activations
 from sae_probes.run_sae_evals import get_save_metrics_path, run_sae_evals
 from tqdm.auto import tqdm
@@ -41,6 +40,7 @@ from sae_lens_cosine.saebench.fingerprint import (
 )
 from sae_lens_cosine.saebench.handover import Hook, copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
+from sae_lens_cosine.saebench.results import results_path, warn_if_misread
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
 
 EVAL = "sparse_probing_sae_probes"
@@ -102,6 +102,7 @@ def run_sae_probes(
     model_key = fingerprint_model(model)
     settings = [list(ks), reg_type, binarize, seed, package_versions()]
     outputs: dict[str, SparseProbingSaeProbesEvalOutput] = {}
+    paths: list[Path] = []
     with saebench_session(device):
         for name, sae in loaded.items():
             key = fingerprint(model_key, list(hooks[name]), str(model.cfg.dtype))
@@ -110,11 +111,8 @@ def run_sae_probes(
             result = fingerprint(
                 fingerprint_sae(sae), cache.name, names, llm_baseline, settings
             )[:12]
-            path = Path(
-                general_utils.get_results_filepath(
-                    str(Path(output) / EVAL), name, result
-                )
-            )
+            path = results_path(Path(output), EVAL, name, result)
+            paths.append(path)
             if force or not path.exists():
                 config = SparseProbingSaeProbesEvalConfig(
                     model_name=model.cfg.model_name,
@@ -132,6 +130,7 @@ def run_sae_probes(
             outputs[name] = TypeAdapter(SparseProbingSaeProbesEvalOutput).validate_json(
                 path.read_bytes()
             )
+    warn_if_misread(paths)
     return outputs
 
 

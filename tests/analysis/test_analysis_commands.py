@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import train, training_sae
-from sae_lens import SAE
+from sae_lens import SAE, SAEConfig
 from tiny_words import WORDS, make_tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -219,6 +219,30 @@ def test_saes_that_cannot_be_compared(
     saes = [str(inputs / "cosine"), str(tmp_path / "odd")]
     with pytest.raises(ValueError, match=message):
         run(inputs, tmp_path / "out", saes=saes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"architecture": "temporal", "n_heads": 2, "bottleneck_factor": 4},
+            "'odd' is a TemporalSAE, whose latents of a token depend on",
+        ),
+        (
+            {"architecture": "transcoder", "d_out": 5, "apply_b_dec_to_input": False},
+            "'odd' is a Transcoder, which reads .* to another hook",
+        ),
+    ],
+)
+def test_architectures_without_a_reconstruction_of_single_tokens(
+    inputs: Path, tmp_path: Path, fields: dict[str, Any], message: str
+):
+    config = SAEConfig.from_dict({"d_in": D_MODEL, "d_sae": 24, **fields})
+    config.metadata.hook_name = HOOK
+    SAE.from_dict(config.to_dict()).save_model(tmp_path / "odd")
+    with pytest.raises(TypeError, match=message):
+        run(inputs, tmp_path / "out", saes=[str(tmp_path / "odd")])
+    assert [path.name for path in tmp_path.iterdir()] == ["odd"]
 
 
 def test_an_sae_of_another_width_or_hook_is_refused(inputs: Path, tmp_path: Path):

@@ -2,7 +2,6 @@
 
 import gettext
 import importlib.util
-import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,9 +9,7 @@ from typing import Any
 import datasets as hugging_face
 import pandas as pd
 import pytest
-from sae_bench.evals.sparse_probing import main as saebench
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
-from sae_bench.sae_bench_utils import dataset_info, dataset_utils
 
 from sae_lens_cosine.demo.text import PROBING_TASKS, text_part
 from sae_lens_cosine.labelled_texts import LabelledTexts
@@ -184,49 +181,11 @@ def test_suite_says_that_languages_are_missing(monkeypatch: pytest.MonkeyPatch) 
         load_datasets("languages")
 
 
-def test_hub_names_use_saebenchs_loader_settings_and_classes(
-    monkeypatch: pytest.MonkeyPatch,
+def test_hub_failure_names_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the download replaced: the rows of SAEBench's `get_dataset_activations`."""
-    rng = random.Random(0)
-    rows = {
-        split: [
-            {"text": f"{split} {i}", "label": rng.randrange(4)} for i in range(3000)
-        ]
-        for split in ("train", "test")
-    }
-    monkeypatch.setattr(dataset_utils, "load_dataset", lambda *_, **__: rows)
-    name = "fancyzhx/ag_news"
-    (texts,) = load_datasets(name, train_rows=400, test_rows=100, seed=7)
-
-    seen: list[dict[str, list[str]]] = []
-
-    def stop(data: dict[str, list[str]], *_: Any) -> dict[str, list[str]]:
-        seen.append(data)
-        return data
-
-    monkeypatch.setattr(saebench.dataset_utils, "tokenize_data_dictionary", stop)
-    monkeypatch.setattr(
-        saebench.activation_collection,
-        "get_all_llm_activations",
-        lambda data, *_, **__: data,
-    )
-    config = SparseProbingEvalConfig(
-        probe_train_set_size=400, probe_test_set_size=100, random_seed=7
-    )
-    model: Any = SimpleNamespace(tokenizer=None)
-    saebench.get_dataset_activations(name, config, model, 1, 0, "", "cpu")
-    assert seen == [texts.train, texts.test]
-    assert list(texts.train) == dataset_info.chosen_classes_per_dataset[name]
-    assert sizes(texts)["train"]["0"] == 200
-
-
-def test_hub_failure_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: Any, **__: Any) -> Any:
-        raise ConnectionError("no route")
-
-    monkeypatch.setattr(dataset_utils, "load_dataset", offline)
-    with pytest.raises(ValueError, match=r"hub \(no route\)\. The suite 'offline'"):
+    monkeypatch.setattr(hugging_face.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(ValueError, match=r"hub or its cache .*\. The suite 'offline'"):
         load_datasets("saebench")
 
 

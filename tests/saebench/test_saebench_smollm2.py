@@ -1,13 +1,18 @@
 """The adapter on a real model and real text: the same numbers as SAEBench's own calls."""
 
 import copy
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
+from pydantic import TypeAdapter
 from sae_bench.evals.sparse_probing import main as saebench
+from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
 from sae_bench.sae_bench_utils import (
     activation_collection,
     dataset_utils,
@@ -16,6 +21,7 @@ from sae_bench.sae_bench_utils import (
 from sae_lens import SAE, HookedSAETransformer, SAEConfig
 
 from sae_lens_cosine.demo.model import load_demo_model
+from sae_lens_cosine.demo.text import probing_task
 from sae_lens_cosine.saebench import load_datasets, run_sparse_probing
 from sae_lens_cosine.saebench.host import saebench_session
 
@@ -102,3 +108,62 @@ def test_equals_a_direct_call_with_full_padding(
             for result, accuracies in per_class.items():
                 got = plain.eval_result_unstructured[result]
                 assert accuracies == {k: got[k] for k in accuracies}
+
+
+def probe_command(sae: SAE[Any], folder: Path) -> subprocess.CompletedProcess[str]:
+    """``sae-lens-cosine probe`` with the demo's model on a table of 60 news texts."""
+    sae.cfg.metadata.hook_name = "blocks.0.hook_resid_post"
+    sae.save_model(folder / "my-sae")
+    texts = probing_task("ag_news", train_per_class=14, test_per_class=6)
+    rows = [
+        (text, label)
+        for split in (texts.train, texts.test)
+        for label, found in split.items()
+        for text in found
+    ]
+    pd.DataFrame(rows, columns=["text", "label"]).to_csv(folder / "news.csv")
+    args = ["--sae", folder / "my-sae", "--model", "demo", "--out", folder / "out"]
+    args += ["--dataset", folder / "news.csv", "--mask-sinks", "first_token"]
+    args += ["--train-rows", "28", "--test-rows", "12"]
+    return subprocess.run(
+        [sys.executable, "-m", "sae_lens_cosine", "probe", *map(str, args)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_command_end_to_end(tmp_path: Path) -> None:
+    done = probe_command(random_sae("cosine_jumprelu", d_sae=32), tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = " ".join(done.stdout.split())
+    assert "Sparse probing: test accuracy on SmolLM2-135M" in printed
+    paths = sorted((tmp_path / "out" / "sparse_probing").iterdir())
+    assert len(paths) == 2  # without a mask, and without first tokens
+    for path in paths:
+        found = TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
+        assert found.eval_config.dataset_names == ["news"]
+        for k in (1, 2, 5):
+            accuracy = getattr(
+                found.eval_result_metrics.sae, f"sae_top_{k}_test_accuracy"
+            )
+            assert 0 <= accuracy <= 1
+            assert f"{accuracy:.3f}" in printed
+        llm = found.eval_result_metrics.llm
+        assert (
+            llm.llm_test_accuracy > 0.6
+        )  # 28 training rows, the whole residual stream
+
+
+def test_command_ends_with_one_line_and_code_2_on_an_sae_of_another_model(
+    tmp_path: Path,
+) -> None:
+    done = probe_command(random_sae("cosine_jumprelu", d_in=64, d_sae=32), tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    lines = done.stderr.strip().splitlines()
+    assert [line for line in lines if "Loading weights" not in line] == [
+        "sae-lens-cosine: 'my-sae' has d_in=64, but 'blocks.0.hook_resid_post' has "
+        "width 576 in this model: was it trained on another one?"
+    ]
+    assert not (tmp_path / "out").exists()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sae_lens import SAE, TrainingSAE, TrainingSAEConfig
-from tiny_lm import CONTEXT, make_sae, make_texts, make_tokenizer
+from tiny_lm import CONTEXT, make_texts, make_tokenizer
 from transformers import LlamaForCausalLM
 
 from sae_lens_cosine.saebench import run_sparse_probing
@@ -64,19 +64,6 @@ def test_transformer_bridge(llama: Path, sae_folder: Path, tmp_path: Path) -> No
         )
         for a, b in pairs:
             assert a == pytest.approx(b, abs=2 / 24)
-
-
-def test_release_and_id_go_to_saelens(monkeypatch: pytest.MonkeyPatch) -> None:
-    sae = make_sae()
-    asked = []
-
-    def from_pretrained(release: str, sae_id: str) -> SAE[Any]:
-        asked.append((release, sae_id))
-        return sae
-
-    monkeypatch.setattr(SAE, "from_pretrained", from_pretrained)
-    assert load_saes([("release", "layer_3/k_32")]) == {"release/layer_3/k_32": sae}
-    assert asked == [("release", "layer_3/k_32")]
 
 
 def test_unfit_sae_sources(tmp_path: Path) -> None:
