@@ -75,6 +75,8 @@ def commands(settings: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
         f"--loss-tokens {settings['loss_tokens']} "
         f"--probe-train-rows {settings['probe_train_rows']} "
         f"--probe-test-rows {settings['probe_test_rows']}",
+        "python benchmarks/real_model_norms.py --cache cache "
+        "--out benchmarks/results/real_model.json",
     ]
 
 
