@@ -173,7 +173,8 @@ def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
             raise ValueError(
                 f"The table {name!r} has no column {column!r}, only "
                 f"{', '.join(map(str, frame.columns))}: name the columns with "
-                "TextTable(source, text=..., label=...)."
+                "TextTable(source, text=..., label=...), or --text-column and "
+                "--label-column."
             )
     labels, texts = frame[table.label], frame[table.text]
     by_label, dropped = texts_by_label(texts.tolist(), labels.tolist())
