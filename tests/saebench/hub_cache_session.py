@@ -5,6 +5,12 @@
 prints one line of JSON.
 """
 
+# ruff: noqa: E402
+import faulthandler
+
+# Where it stands, should it wait for a lock or a network, imports included.
+faulthandler.dump_traceback_later(240, exit=True)
+
 import json
 import sys
 from pathlib import Path
