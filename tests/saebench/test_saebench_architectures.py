@@ -8,40 +8,16 @@ import torch
 from sae_bench.evals.sparse_probing import main as saebench
 from sae_bench.sae_bench_utils import general_utils
 from sae_lens import SAE
-from tiny_lm import CONTEXT, RESIDUAL, make_sae, make_texts
+from three_evals import TEXTS, core, last_token, probing
+from tiny_lm import CONTEXT, RESIDUAL, make_sae
 from transformer_lens import HookedTransformer
 
-from sae_lens_cosine.saebench import run_sparse_probing
 from sae_lens_cosine.saebench.activations import tokenize
-from sae_lens_cosine.saebench.core_eval import run_core
 from sae_lens_cosine.saebench.host import saebench_session
-from sae_lens_cosine.saebench.sae_probes_eval import run_sae_probes
-
-TEXTS = make_texts("demo/colours", n_train=60)
 
 
 def temporal_sae() -> SAE[Any]:
     return make_sae("temporal", n_heads=2, bottleneck_factor=8, kval_topk=4)
-
-
-def probing(saes: Any, model: HookedTransformer, folder: Path) -> Any:
-    return run_sparse_probing(
-        saes,
-        model=model,
-        datasets=TEXTS,
-        output=folder,
-        context_size=CONTEXT,
-        show_progress=False,
-    )
-
-
-def core(saes: Any, model: HookedTransformer, folder: Path) -> Any:
-    texts = [text for rows in TEXTS.train.values() for text in rows]
-    return run_core(saes, model=model, texts=texts, output=folder, context_size=CONTEXT)
-
-
-def last_token(saes: Any, model: HookedTransformer, folder: Path) -> Any:
-    return run_sae_probes(saes, model=model, output=folder, datasets=["95_toxic_is"])
 
 
 @pytest.mark.parametrize("evaluate", [probing, core, last_token])
