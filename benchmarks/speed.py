@@ -4,9 +4,9 @@
 
 A step is SAELens's: forward, loss, firing counts, backward, clip, Adam. The arms of a
 comparison alternate in one process, after a warm-up; figures are medians, with the
-fastest and slowest (for sink latents, in the median of five processes). The product of a batch with the encoder alone, below which no step
-can come, stands next to each. Memory is the most that tensors take at a time, the
-state of training included.
+fastest and slowest (for sink latents, in the median of five processes). The product of
+a batch with the encoder alone, below which no step can come, stands next to each.
+Memory is the most that tensors take at a time, the state of training included.
 
 `--parts step,inference` and the like measure some of it. JSON, a Markdown table and a
 plot are written beside each other.
@@ -152,12 +152,18 @@ def peak_bytes(
     memory of one and the same step differs by 10% between processes. To be called in a
     fresh process, because the profiler counts what a former run still holds.
     """
+
+    def train() -> None:
+        step = Step(arm, d_sae, k, batch, device, sinks=sinks)
+        for _ in range(4):
+            step()
+
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        _train_some(arm, d_sae, k, batch, device, sinks)
+        train()
         return torch.cuda.max_memory_allocated()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
-        _train_some(arm, d_sae, k, batch, device, sinks)
+        train()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         trace.export_chrome_trace(str(path))
@@ -169,10 +175,12 @@ def peak_bytes(
     )
 
 
-def _train_some(*arm: Any) -> None:
-    step = Step(*arm[:5], sinks=arm[5])
-    for _ in range(4):
-        step()
+def in_fresh_process(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What ``run`` returns there, with as many threads as here."""
+    with multiprocessing.get_context("spawn").Pool(
+        1, torch.set_num_threads, (torch.get_num_threads(),)
+    ) as pool:
+        return pool.apply(run, args, kwargs)
 
 
 def measure_steps(
@@ -207,31 +215,30 @@ def measure_peaks(
     arms: list[str], d_sae: int, k: int, batch: int, device: str, sinks: bool = False
 ) -> dict[str, dict[str, float]]:
     """Memory of each arm, in a fresh process each."""
-    peaks = {}
-    for arm in arms:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            peaks[arm] = pool.apply(peak_bytes, (arm, d_sae, k, batch, device, sinks))
+    peaks = {
+        arm: in_fresh_process(peak_bytes, arm, d_sae, k, batch, device, sinks)
+        for arm in arms
+    }
     return {
         "peak_bytes": peaks,
         "peak_ratio": {arm: peaks[arm] / peaks[arms[0]] for arm in arms},
     }
 
 
-def median_process(processes: int, threads: int, *args: Any, **kwargs: Any) -> Any:
+def median_process(processes: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """The cell of `measure_steps` with the median ratio of several fresh processes.
 
     Where memory happens to lie moves the ratio of two arms by 5% and more, for as long
     as a process lives.
     """
-    cells = []
-    for _ in range(processes):
-        with multiprocessing.get_context("spawn").Pool(
-            1, torch.set_num_threads, (threads,)
-        ) as pool:
-            cells.append(pool.apply(measure_steps, args, kwargs))
-    cells.sort(key=lambda cell: list(cell["ratio"].values())[-1])
-    ratios = [list(cell["ratio"].values())[-1] for cell in cells]
-    return cells[processes // 2] | {"ratio_by_process": ratios}
+    cells = [in_fresh_process(measure_steps, *args, **kwargs) for _ in range(processes)]
+
+    def ratio(cell: dict[str, Any]) -> float:
+        *_, last = cell["ratio"].values()
+        return last
+
+    cells.sort(key=ratio)
+    return cells[processes // 2] | {"ratio_by_process": [ratio(c) for c in cells]}
 
 
 @torch.no_grad()
@@ -328,7 +335,7 @@ def main(
             note("inference", measure_inference(d_sae, 32, n, repetitions, device))
         if "sinks" in wanted:
             pair = ["cosine_batchtopk", "cosine_batchtopk, sink latents"]
-            cell = median_process(5, threads, pair, d_sae, 32, n, sinks=True, **common)
+            cell = median_process(5, pair, d_sae, 32, n, sinks=True, **common)
             cell |= measure_peaks(pair, d_sae, 32, n, device, sinks=True)
             note("sinks", cell)
     if "dead" in wanted:
