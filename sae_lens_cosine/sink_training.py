@@ -22,6 +22,7 @@ from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.sparse_step import (
     Entries,
+    merge_order,
     sparse_product,
     takes_sparse_products,
 )
@@ -262,8 +263,9 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             reserved = sink_pre.relu().to(values.dtype)
             rows, columns = reserved.nonzero(as_tuple=True)
             first = d_sae - reserved.shape[-1]
-            flat = torch.cat([flat, rows * d_sae + first + columns])
-            flat, order = flat.sort()
+            added = rows * d_sae + first + columns
+            order = merge_order(flat, added)
+            flat = torch.cat([flat, added]).index_select(0, order)
             values = torch.cat([values, reserved[rows, columns]])
             values = values.index_select(0, order)
             entries = Entries.of_flat(flat, (n_rows, d_sae))

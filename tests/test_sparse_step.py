@@ -11,7 +11,12 @@ from sae_lens import TrainingSAE
 from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 
 from sae_lens_cosine.score import unit
-from sae_lens_cosine.sparse_step import Entries, sampled_product, sparse_product
+from sae_lens_cosine.sparse_step import (
+    Entries,
+    merge_order,
+    sampled_product,
+    sparse_product,
+)
 
 ARCHITECTURES = (
     "cosine_batchtopk",
@@ -71,6 +76,16 @@ def test_columns_between():
     assert kept.tolist() == [1, 2, 3]
     assert inside.rows.tolist() == [0, 1, 1]
     assert inside.columns.tolist() == [2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([0, 2, 5, 9], [1, 3, 4, 10]), ([3, 4], [0, 1]), ([], [2, 7]), ([2, 7], [])],
+)
+def test_merging_sorts(first, second):
+    both = torch.tensor([*first, *second])
+    order = merge_order(both[: len(first)], both[len(first) :])
+    assert both[order].tolist() == sorted([*first, *second])
 
 
 def raw_step(
