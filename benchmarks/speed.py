@@ -14,10 +14,7 @@ plot are written beside each other.
 
 import json
 import math
-import multiprocessing
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
@@ -28,24 +25,20 @@ import typer
 from common import environment, listed, sae_trainer, save_json, save_text
 from sae_lens import (
     BatchTopKTrainingSAEConfig,
-    JumpReLUSAE,
-    JumpReLUSAEConfig,
     TopKTrainingSAEConfig,
     TrainingSAEConfig,
 )
+from speed_clock import D_IN, alternate, in_fresh_process, tokens
+from speed_inference import measure_inference
 from speed_report import markdown, plot
 from torch.profiler import ProfilerActivity, profile
 
 from sae_lens_cosine import (
     CosineBatchTopKTrainingSAEConfig,
-    CosineJumpReLUSAE,
-    CosineJumpReLUSAEConfig,
     CosineTopKTrainingSAEConfig,
     SinkBatchTopKTrainingSAEConfig,
 )
-from sae_lens_cosine.score import unit
 
-D_IN = 576
 PARTS = ("step", "dead", "topk", "sinks", "growth", "inference")
 
 Configs = dict[str, Callable[..., TrainingSAEConfig]]
@@ -69,21 +62,6 @@ ARMS: Configs = {
     "cosine_topk": lambda **c: CosineTopKTrainingSAEConfig(sink_rank=0, **c),
     "cosine_batchtopk, sink latents": lambda **c: _cosine(sink_rank=3, **c),
 }
-
-
-def synchronize(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def tokens(batch: int, device: str, sinks: bool = False) -> torch.Tensor:
-    """Ordinary tokens of norm 120; with 1% of sinks in two directions if wanted."""
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(batch, D_IN, generator=generator) * 5
-    if sinks:
-        n = max(batch // 100, 16)
-        x[:n, :2] += 20_000 * torch.randn(n, 2, generator=generator)
-    return x.to(device)
 
 
 class Step:
@@ -120,29 +98,6 @@ class Step:
         trainer.n_training_steps += 1
 
 
-def alternate(
-    arms: dict[str, Callable[[], Any]], repetitions: int, device: str
-) -> dict[str, dict[str, float]]:
-    """Seconds of each arm: median, fastest and slowest of the repetitions."""
-    seconds: dict[str, list[float]] = {name: [] for name in arms}
-    for repetition in range(repetitions + 3):
-        for name, run in arms.items():
-            synchronize(device)
-            start = time.perf_counter()
-            run()
-            synchronize(device)
-            if repetition >= 3:
-                seconds[name].append(time.perf_counter() - start)
-    return {
-        name: {
-            "median": statistics.median(values),
-            "fastest": min(values),
-            "slowest": max(values),
-        }
-        for name, values in seconds.items()
-    }
-
-
 def peak_bytes(
     arm: str, d_sae: int, k: int, batch: int, device: str, sinks: bool
 ) -> int:
@@ -173,14 +128,6 @@ def peak_bytes(
         for event in events
         if event["name"] == "[memory]"
     )
-
-
-def in_fresh_process(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What ``run`` returns there, with as many threads as here."""
-    with multiprocessing.get_context("spawn").Pool(
-        1, torch.set_num_threads, (torch.get_num_threads(),)
-    ) as pool:
-        return pool.apply(run, args, kwargs)
 
 
 def measure_steps(
@@ -239,59 +186,6 @@ def median_process(processes: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
 
     cells.sort(key=ratio)
     return cells[processes // 2] | {"ratio_by_process": [ratio(c) for c in cells]}
-
-
-@torch.no_grad()
-def measure_inference(
-    d_sae: int, k: int, batch: int, repetitions: int, device: str
-) -> dict[str, Any]:
-    """`encode` against the bare arithmetic, `forward` against SAELens's JumpReLU."""
-    x = tokens(batch, device)
-    theirs = JumpReLUSAE(JumpReLUSAEConfig(D_IN, d_sae, device=device))
-    ours = CosineJumpReLUSAE(CosineJumpReLUSAEConfig(D_IN, d_sae, device=device))
-    for sae in (theirs, ours):
-        torch.manual_seed(0)
-        sae.W_dec.copy_(unit(torch.randn(d_sae, D_IN), dim=1))
-        sae.W_enc.copy_(sae.W_dec.T)
-        highest = sae.encode(x).flatten().float().topk(k * batch).values
-        sae.threshold.fill_(highest.min().item())
-    W_enc, threshold = theirs.W_enc, theirs.threshold
-
-    def arithmetic() -> torch.Tensor:
-        scores = x @ W_enc
-        return scores * (scores > threshold)
-
-    runs: dict[str, Callable[[], Any]] = {
-        "x @ W_enc": lambda: x @ W_enc,
-        "x @ W_enc, then a threshold": arithmetic,
-        "SAELens jumprelu, encode": lambda: theirs.encode(x),
-        "cosine_jumprelu, encode": lambda: ours.encode(x),
-        "SAELens jumprelu, forward": lambda: theirs(x),
-        "cosine_jumprelu, forward": lambda: ours(x),
-    }
-    seconds = alternate(runs, repetitions, device)
-
-    def ratio(name: str, to: str) -> float:
-        return seconds[name]["median"] / seconds[to]["median"]
-
-    return {
-        "d_in": D_IN,
-        "d_sae": d_sae,
-        "k": k,
-        "batch": batch,
-        "seconds": seconds,
-        "ratio": {
-            "encode to the arithmetic": ratio(
-                "cosine_jumprelu, encode", "x @ W_enc, then a threshold"
-            ),
-            "encode to SAELens": ratio(
-                "cosine_jumprelu, encode", "SAELens jumprelu, encode"
-            ),
-            "forward to SAELens": ratio(
-                "cosine_jumprelu, forward", "SAELens jumprelu, forward"
-            ),
-        },
-    }
 
 
 def batch_for(d_sae: int, batch: int) -> int:
