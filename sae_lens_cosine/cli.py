@@ -293,6 +293,7 @@ def core(
 
 def main() -> None:
     """Run the command line; bad input ends with one line and exit code 2."""
+    warnings.formatwarning = _format_warning
     try:
         app()
     except ValidationError as error:
@@ -304,6 +305,13 @@ def main() -> None:
             _refuse(f"--{name}={given}: {reason}" if name else reason)
     except (ImportError, ValueError, TypeError, OSError) as error:
         _refuse(str(error))
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> str:
+    """Without the line of code, which tells a user of the command line nothing."""
+    return f"{category.__name__}: {message}\n"
 
 
 def _refuse(message: str) -> None:

@@ -134,11 +134,15 @@ def probe_command(sae: SAE[Any], folder: Path) -> subprocess.CompletedProcess[st
 
 
 def test_command_end_to_end(tmp_path: Path) -> None:
-    done = probe_command(random_sae("cosine_jumprelu", d_sae=32), tmp_path)
+    folder = tmp_path / "from_scratch"  # which SAEBench's graphing code misreads
+    folder.mkdir()
+    done = probe_command(random_sae("cosine_jumprelu", d_sae=32), folder)
     assert done.returncode == 0, done.stderr
+    assert "UserWarning: SAEBench's graphing code takes" in done.stderr
+    assert ".py:" not in done.stderr  # nor where in the code it is given
     printed = " ".join(done.stdout.split())
     assert "Sparse probing: test accuracy on SmolLM2-135M" in printed
-    paths = sorted((tmp_path / "out" / "sparse_probing").iterdir())
+    paths = sorted((folder / "out" / "sparse_probing").iterdir())
     assert len(paths) == 2  # without a mask, and without first tokens
     for path in paths:
         found = TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
