@@ -12,6 +12,8 @@ MAX_SINKS = 64
 SmolLM2 tokens gave the same explained variance as many more."""
 MAX_BATCHES = 100
 """Batches after which the estimate is made from whatever sinks there were."""
+MAX_LEFT = 0.05
+"""Share of the sinks that may remain outliers: odd ones, not worth two latents."""
 
 
 def is_outlier(x: torch.Tensor, multiple: float) -> torch.Tensor:
@@ -32,28 +34,34 @@ def is_outlier(x: torch.Tensor, multiple: float) -> torch.Tensor:
 
 
 def sink_subspace(
-    sinks: torch.Tensor, ordinary_norm: float, max_rank: int
+    sinks: torch.Tensor, ordinary_norm: float, limit: float, max_rank: int
 ) -> torch.Tensor:
     """The fewest directions without which a sink is no larger than other tokens.
 
     Args:
         sinks: ``[n, d_in]``, centred on ``b_dec``.
         ordinary_norm: median norm of the other tokens, centred alike.
+        limit: norm above which what remains of a sink would still be an outlier.
         max_rank: directions at the most.
 
     Returns:
         Orthonormal rows ``[r, d_in]``: the first ``r`` right singular vectors, for the
-        smallest ``r`` whose median remainder is below ``ordinary_norm``; none if
-        ``max_rank`` of them do not suffice, as with rows that are large and share
-        nothing.
+        smallest ``r`` whose median remainder is below ``ordinary_norm`` and that
+        leaves no more than a twentieth of the sinks beyond ``limit``, a kind of their
+        own that the median does not see. If only the median is met, as many as may
+        be; none if not even that, as with rows that are large and share nothing.
     """
     sinks = sinks.to(torch.promote_types(sinks.dtype, torch.float32))
     _, _, directions = torch.linalg.svd(sinks, full_matrices=False)
+    found = directions[:0]
     for rank in range(1, min(max_rank, len(directions)) + 1):
-        found = directions[:rank]
-        if row_norms(sinks - sinks @ found.T @ found).median() < ordinary_norm:
-            return found
-    return directions[:0]
+        first = directions[:rank]
+        remainder = row_norms(sinks - sinks @ first.T @ first)
+        if remainder.median() < ordinary_norm:
+            found = first
+            if (remainder > limit).float().mean() <= MAX_LEFT:
+                break
+    return found
 
 
 class SinkEstimator(KeepsPrecision):
@@ -69,9 +77,9 @@ class SinkEstimator(KeepsPrecision):
         for name in ("rows", "n_rows", "n_below", "median_sum", "n_batches", "is_done")
     }
 
-    rows: torch.Tensor
-    n_rows: torch.Tensor
-    n_below: torch.Tensor
+    rows: torch.Tensor  # the first MAX_SINKS beyond the limit
+    n_rows: torch.Tensor  # all of them
+    n_below: torch.Tensor  # in the octave below
     median_sum: torch.Tensor
     n_batches: torch.Tensor
     is_done: torch.Tensor
@@ -91,20 +99,27 @@ class SinkEstimator(KeepsPrecision):
     def collect(self, x: torch.Tensor, multiple: float) -> None:
         """Take in a batch of uncentred activations ``[n, d_in]``."""
         norms = row_norms(x)
-        limit = multiple * norms.median()
+        median = norms.median()
+        if median == 0:  # mostly padding, which says nothing about norms
+            return
+        limit = multiple * median
         beyond = x[norms > limit]
-        kept = int(self.n_rows)
+        kept = self._n_kept
         new = beyond[: MAX_SINKS - kept]
         self.rows[kept : kept + len(new)] = new.to(self.rows.dtype)
-        self.n_rows += len(new)
+        self.n_rows += len(beyond)
         self.n_below += ((norms > limit / 2) & (norms <= limit)).sum()
-        self.median_sum += norms.median()
+        self.median_sum += median
         self.n_batches += 1
 
     def rescale(self, factor: float) -> None:
         """Go on with activations that are ``factor`` times those collected."""
         self.rows *= factor
         self.median_sum *= factor
+
+    @property
+    def _n_kept(self) -> int:
+        return min(int(self.n_rows), MAX_SINKS)
 
     @property
     def is_ready(self) -> bool:
@@ -119,8 +134,8 @@ class SinkEstimator(KeepsPrecision):
         """Directions ``[r, d_in]`` and the norm above which a token is a sink."""
         self.is_done.fill_(1)
         limit = multiple * float(self.median_sum / self.n_batches)
-        sinks = self.rows[: int(self.n_rows)] - b_dec.to(self.rows.dtype)
+        sinks = self.rows[: self._n_kept] - b_dec.to(self.rows.dtype)
         self.rows.zero_()
-        if len(sinks) <= self.n_below:
+        if self.n_rows <= self.n_below:
             return sinks[:0], limit
-        return sink_subspace(sinks, ordinary_norm, max_rank), limit
+        return sink_subspace(sinks, ordinary_norm, limit, max_rank), limit

@@ -1,6 +1,7 @@
 """Which rows a training step sees: outliers dropped, or given latents of their own."""
 
 import logging
+import math
 from abc import ABC
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -47,20 +48,22 @@ class SinkTrainingSAEConfig(Versioned, TrainingSAEConfig, ABC):
     @override
     def __post_init__(self) -> None:
         super().__post_init__()
-        multiple = self.outlier_norm_multiple
-        if multiple is not None and multiple <= 1:
+        multiple, rank = self.outlier_norm_multiple, self.sink_rank
+        if multiple is not None and not (
+            isinstance(multiple, int | float) and 1 < multiple < math.inf
+        ):
             raise ValueError(
-                f"outlier_norm_multiple={multiple} would take ordinary tokens for "
-                "outliers: use a number above 1 (the paper: 10), or None to treat all "
-                "tokens alike."
+                f"outlier_norm_multiple={multiple!r} must be a number above 1, or "
+                "ordinary tokens would be taken for outliers (the paper: 10), or None "
+                "to treat all tokens alike."
             )
-        if self.sink_rank < 0 or int(self.sink_rank) != self.sink_rank:
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
             raise ValueError(
-                f"sink_rank={self.sink_rank} must be a whole number and not negative."
+                f"sink_rank={rank!r} must be a whole number and not negative."
             )
-        if self.sink_rank and multiple is None:
+        if rank and multiple is None:
             raise ValueError(
-                f"sink_rank={self.sink_rank} needs outlier_norm_multiple, which says "
+                f"sink_rank={rank} needs outlier_norm_multiple, which says "
                 "what a sink is: set it (the paper: 10), or set sink_rank=0."
             )
 
@@ -181,14 +184,22 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             dropped[dropped.clone()] = self._remainder_norms(x[dropped]) > limit
             if not self._has_warned and dropped.any():
                 self._has_warned = True
+                found, wanted = self._n_sink_directions, self.cfg.sink_rank
                 logger.warning(
                     "%d tokens are beyond the norm limit %.3g even without their part "
-                    "in the %d sink directions, so training drops them (logged as "
-                    "dropped_token_share). If they are many, raise sink_rank.",
+                    "in the %d sink directions of the first batches, so training drops "
+                    "them (logged as dropped_token_share).%s",
                     int(dropped.sum()),
                     limit,
-                    self._n_sink_directions,
+                    found,
+                    " If they are many, raise sink_rank." if found == wanted else "",
                 )
+        if dropped.all():
+            raise ValueError(
+                f"All {len(x)} tokens of a batch are beyond the norm limit {limit}, "
+                "with norms unlike those that it was estimated from, so nothing is "
+                "left to train on: is it the same hook, and the same scaling?"
+            )
         return x[~dropped], dropped.float().mean()
 
     def _remainder_norms(self, sinks: torch.Tensor) -> torch.Tensor:
@@ -222,16 +233,16 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
 
     @property
     def competes(self) -> torch.Tensor:
-        """1 for ordinary latents and 0 for reserved ones, ``[d_sae]``; or a scalar 1.
+        """True for ordinary latents, False for reserved ones, ``[d_sae]`` or a scalar.
 
         Multiplied into the scale and bias of the score, it keeps reserved latents at
         a score of 0, which no selector prefers, at no cost in batch-sized tensors.
         """
         n_reserved = len(self.sink_latents)
         if n_reserved == 0:
-            return torch.ones((), device=self.W_enc.device)
-        mask = torch.ones(self.cfg.d_sae, device=self.W_enc.device)
-        mask[-n_reserved:] = 0
+            return torch.ones((), dtype=torch.bool, device=self.W_enc.device)
+        mask = torch.ones(self.cfg.d_sae, dtype=torch.bool, device=self.W_enc.device)
+        mask[-n_reserved:] = False
         return mask
 
     def select(
@@ -320,7 +331,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             return total
         sinks, kept = entries.between(n_ordinary, stop)
         rows = self._signed_sink_directions.to(total.dtype)[sinks.columns - n_ordinary]
-        return total.index_add(
+        return total.index_add_(
             0, sinks.rows, values.index_select(0, kept).unsqueeze(-1) * rows
         )
 

@@ -47,7 +47,7 @@ def largest_angle(found: torch.Tensor, true: torch.Tensor) -> float:
 @pytest.mark.parametrize("rank", [1, 2, 3, 4])
 def test_the_subspace_and_its_rank_are_found_from_twenty_sinks(rank):
     true = subspace(rank)
-    found = sink_subspace(sinks(20, true), ordinary_norm=20.0, max_rank=5)
+    found = sink_subspace(sinks(20, true), 20.0, 200.0, max_rank=5)
     assert len(found) == rank
     assert largest_angle(found, true) < 2e-3
     torch.testing.assert_close(found @ found.T, torch.eye(rank), atol=1e-5, rtol=0)
@@ -56,7 +56,7 @@ def test_the_subspace_and_its_rank_are_found_from_twenty_sinks(rank):
 @pytest.mark.parametrize("rank", [1, 2])
 def test_two_sinks_suffice_for_what_they_span(rank):
     true = subspace(rank)
-    found = sink_subspace(sinks(2, true, seed=3), ordinary_norm=20.0, max_rank=3)
+    found = sink_subspace(sinks(2, true, seed=3), 20.0, 200.0, max_rank=3)
     assert len(found) == rank
     assert largest_angle(found, true) < 2e-3
 
@@ -64,11 +64,26 @@ def test_two_sinks_suffice_for_what_they_span(rank):
 def test_large_rows_that_share_nothing_are_no_sinks():
     torch.manual_seed(0)
     rows = 5000 * torch.nn.functional.normalize(torch.randn(40, D), dim=1)
-    assert len(sink_subspace(rows, ordinary_norm=20.0, max_rank=3)) == 0
+    assert len(sink_subspace(rows, 20.0, 200.0, max_rank=3)) == 0
 
 
 def test_a_rank_beyond_the_maximum_converts_nothing():
-    assert len(sink_subspace(sinks(20, subspace(4)), 20.0, max_rank=3)) == 0
+    assert len(sink_subspace(sinks(20, subspace(4)), 20.0, 200.0, max_rank=3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("shares", "max_rank", "rank"),
+    [
+        ((50, 30, 20), 3, 3),  # two directions serve the median, not the last 20
+        ((50, 30, 20), 2, 2),  # the most that may be
+        ((60, 38, 2), 3, 2),  # two odd ones
+        ((98, 2), 3, 1),
+    ],
+)
+def test_a_kind_of_sink_that_the_median_does_not_see(shares, max_rank, rank):
+    true = subspace(3)
+    rows = torch.cat([sinks(n, true[i : i + 1], seed=i) for i, n in enumerate(shares)])
+    assert len(sink_subspace(rows, 20.0, 200.0, max_rank)) == rank
 
 
 def batch(n_sinks: int, seed: int) -> torch.Tensor:
@@ -96,6 +111,31 @@ def test_collecting_stops_at_enough_sinks(a_batch):
     assert len(found) == 2
     assert largest_angle(found, subspace(2)) < 2e-3
     assert limit == pytest.approx(200, rel=0.05)  # 10 times a median of about 20
+
+
+@pytest.mark.parametrize("n_batches", [1, 8])
+def test_how_tokens_are_batched_does_not_matter(n_batches):
+    # 160 sinks, and 80 tokens of norm 150 in the octave below the limit of 200
+    x = torch.cat([batch(20, seed) for seed in range(8)])
+    tail = (x.norm(dim=1) < 1000).nonzero()[::50, 0]
+    x[tail] *= 150 / x[tail].norm(dim=1, keepdim=True)
+    estimator = SinkEstimator(D, torch.device("cpu"))
+    for rows in x.chunk(n_batches):
+        estimator.collect(rows, 10.0)
+    assert (estimator.n_rows, estimator.n_below) == (160, 80)
+    assert len(estimator.estimate(torch.zeros(D), 20.0, 10.0, 3)[0]) == 2
+
+
+def test_a_batch_of_padding_says_nothing():
+    x = batch(20, 0)
+    x[:300] = 0  # most of 520 rows: the median norm is 0
+    found, limit, n_batches = run(
+        SinkEstimator(D, torch.device("cpu")),
+        lambda i: x if i == 0 else batch(20, i),
+    )
+    assert n_batches == 1 + 4  # 64 sinks, 20 a batch
+    assert len(found) == 2
+    assert limit == pytest.approx(200, rel=0.05)
 
 
 def test_without_sinks_the_limit_of_batches_ends_it():

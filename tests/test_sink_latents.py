@@ -232,14 +232,35 @@ def test_estimation_never_runs_again(tmp_path):
     assert torch.equal(loaded.sink_directions, before)
 
 
-def test_a_direction_never_seen_is_dropped_counted_and_warned_about(caplog):
-    sae = train(make("cosine_batchtopk"))
+@pytest.mark.parametrize("sink_rank", [2, 3])
+def test_a_direction_never_seen_is_dropped_counted_and_warned_about(caplog, sink_rank):
+    sae = train(make("cosine_batchtopk", sink_rank=sink_rank))
     new = torch.linalg.svd(sae.sink_directions[:2], full_matrices=True)[2][-1]
     x = torch.cat([batch(99), 3000 * new[None]])
     output = step(sae, x)
     assert output.sae_in.shape[0] == 120
     assert output.metrics["dropped_token_share"].item() == pytest.approx(1 / 121)
-    assert "raise sink_rank" in caplog.text
+    assert "in the 2 sink directions of the first batches" in caplog.text
+    # no way out where more were allowed than were found
+    assert ("raise sink_rank" in caplog.text) == (sink_rank == 2)
+
+
+def test_a_batch_of_sinks_never_seen_is_refused():
+    sae = train(make("cosine_batchtopk"))
+    new = torch.linalg.svd(sae.sink_directions[:2], full_matrices=True)[2][-1]
+    with pytest.raises(ValueError, match="All 5 tokens of a batch are beyond"):
+        step(sae, 3000 * new.repeat(5, 1))
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_training_goes_on_in_low_precision(architecture, mode, dtype):
+    sae = train(make(architecture, mode))
+    sae = sae.to(getattr(torch, dtype))
+    output = step(sae, batch(50))
+    output.loss.backward()
+    assert output.sae_out.dtype == getattr(torch, dtype)
+    assert all(torch.isfinite(p.grad).all() for p in sae.parameters())
 
 
 @EVERY
