@@ -173,10 +173,8 @@ def measure_peaks(
 
 
 def median_process(processes: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
-    """The cell of `measure_steps` with the median ratio of several fresh processes.
-
-    Where memory happens to lie moves the ratio of two arms by 5% and more, for as long
-    as a process lives.
+    """The cell of `measure_steps` with the median ratio of several fresh processes,
+    which differ among themselves by more than the arms.
     """
     cells = [in_fresh_process(measure_steps, *args, **kwargs) for _ in range(processes)]
 

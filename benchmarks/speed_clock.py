@@ -1,6 +1,7 @@
 """A clock for arms that alternate, and the tokens that the arms see."""
 
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -50,7 +51,12 @@ def alternate(
 
 
 def in_fresh_process(run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What ``run`` returns there, with as many threads as here."""
+    """What ``run`` returns there, with as many threads as here.
+
+    glibc keeps what is freed there: how often large tensors come from the system anew
+    depends on where memory happens to lie, and moves the ratio of two arms by 5%.
+    """
+    os.environ |= {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
     with multiprocessing.get_context("spawn").Pool(
         1, torch.set_num_threads, (torch.get_num_threads(),)
     ) as pool:
