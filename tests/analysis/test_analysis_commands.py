@@ -245,6 +245,30 @@ def test_architectures_without_a_reconstruction_of_single_tokens(
     assert [path.name for path in tmp_path.iterdir()] == ["odd"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "5 of 24 thresholds are 0"),
+        ({"normalize_activations": "layer_norm"}, "cannot be combined with a cosine"),
+    ],
+)
+def test_an_sae_without_another_score_has_the_rest_of_the_report(
+    inputs: Path, tmp_path: Path, fields: dict[str, Any], reason: str
+):
+    fields = {"architecture": "jumprelu", "d_in": D_MODEL, "d_sae": 24, **fields}
+    sae = SAE.from_dict(SAEConfig.from_dict(fields).to_dict())
+    sae.cfg.metadata.hook_name = HOOK
+    sae.state_dict()["threshold"][5:] = 0.1
+    sae.save_model(tmp_path / "odd")
+    saes = [str(tmp_path / "odd"), str(inputs / "cosine")]
+    with pytest.warns(UserWarning, match=f"'odd' is not read with another.*{reason}"):
+        run(inputs, tmp_path / "out", saes=saes)
+    text = (tmp_path / "out" / "analysis.json").read_text()
+    arms = Analysis.model_validate_json(text).arms
+    assert arms["odd"].other_score is None
+    assert arms["cosine"].other_score is not None
+
+
 def test_an_sae_of_another_width_or_hook_is_refused(inputs: Path, tmp_path: Path):
     sae = train(training_sae(), n_steps=1)  # d_in 8
     sae.cfg.metadata.hook_name = HOOK
