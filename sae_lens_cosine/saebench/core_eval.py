@@ -32,6 +32,7 @@ from sae_lens_cosine.evaluation import (
     sink_norm_limit,
 )
 from sae_lens_cosine.loss_recovered import cross_entropy_recovered
+from sae_lens_cosine.output_folder import check_writable
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
@@ -93,11 +94,13 @@ def run_core(
     Raises:
         TypeError, ValueError: as :func:`.run_sparse_probing`, for a transcoder, or for
             too few texts. Nothing is written.
+        OSError: if nothing can be written in ``output``; nothing was computed.
     """
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
         )
+    check_writable(f"output={output}", Path(output))
     loaded, model, hooks = open_saes(saes, model)
     for name, sae in loaded.items():
         check_reconstructs_input(name, sae)

@@ -196,6 +196,9 @@ def test_a_folder_that_holds_something_else_is_kept(inputs: Path, tmp_path: Path
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(FileExistsError, match="would delete something else"):
         run(inputs, tmp_path, "cosine", overwrite=True)
+    (tmp_path / "analysis.json").write_text("{}")  # of an earlier run, beside it
+    with pytest.raises(FileExistsError, match=r"thesis\.tex is not of this command"):
+        run(inputs, tmp_path, "cosine", overwrite=True)
     with pytest.raises(NotADirectoryError, match=r"thesis\.tex is a file"):
         run(inputs, tmp_path / "thesis.tex" / "out", "cosine")
     assert (tmp_path / "thesis.tex").read_text() == "mine"
