@@ -21,14 +21,20 @@ DEMO_MODEL = "demo"
 
 
 def parse_sources(saes: Sequence[str]) -> dict[str, SAESource]:
-    """Sources by name from the command line: ``PATH``, ``NAME=PATH``, ``RELEASE:SAE_ID``.
+    """Sources by name from the command line: ``PATH`` or ``RELEASE:SAE_ID``, each also
+    as ``NAME=...``.
+
+    What exists as a path is one, whatever characters it has. Else a name ends at the
+    first ``=``, if a path or a release follows, and a release at the first colon.
 
     Raises:
         ValueError: for two SAEs of one name.
     """
     named: dict[str, SAESource] = {}
     for text in saes:
-        name, _, rest = text.rpartition("=")
+        name, _, rest = text.partition("=")
+        if os.path.exists(text) or not (os.path.exists(rest) or ":" in rest):
+            name, rest = "", text
         release, colon, sae_id = rest.partition(":")
         is_release = bool(colon) and not Path(rest).exists()
         default = f"{release}/{sae_id}" if is_release else Path(rest).resolve().name

@@ -13,7 +13,7 @@ from tiny_lm import CONTEXT, make_texts, make_tokenizer
 from transformers import LlamaForCausalLM
 
 from sae_lens_cosine.saebench import run_sparse_probing
-from sae_lens_cosine.saebench.sources import load_model, load_saes
+from sae_lens_cosine.saebench.sources import load_model, load_saes, parse_sources
 
 HOOK = "blocks.0.hook_resid_post"
 
@@ -23,6 +23,34 @@ def run(saes: Any, model: Any, folder: Path, **kwargs: Any) -> Any:
     return run_sparse_probing(
         saes, model=model, output=folder, show_progress=False, **settings | kwargs
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "source"),
+    [
+        ("t/lr=1e-3", "lr=1e-3", Path("t/lr=1e-3")),
+        ("n=t/lr=1e-3", "n", Path("t/lr=1e-3")),
+        ("t/a:b", "a:b", Path("t/a:b")),
+        ("n=t/a:b", "n", Path("t/a:b")),
+        ("r:i", "r/i", ("r", "i")),
+        ("n=r:i", "n", ("r", "i")),
+        ("n=r:lr=1e-3", "n", ("r", "lr=1e-3")),
+        ("me/r:lr=1e-3", "me/r/lr=1e-3", ("me/r", "lr=1e-3")),
+        # Nothing of the kind exists: the message shows what was given.
+        ("t/lr=2", "lr=2", Path("t/lr=2")),
+    ],
+)
+def test_sources_of_the_command_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    name: str,
+    source: Path | tuple[str, str],
+) -> None:
+    for folder in ("lr=1e-3", "a:b"):
+        (tmp_path / "t" / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert parse_sources([text]) == {name: source}
 
 
 def test_folders_give_the_numbers_of_the_objects(
