@@ -107,15 +107,24 @@ def test_unfit_sae_sources(tmp_path: Path) -> None:
         {"architecture": "cosine_batchtopk", "d_in": 32, "d_sae": 48, "k": 4}
     )
     TrainingSAE.from_dict(config.to_dict()).save_model(tmp_path / "checkpoint")
-    with pytest.raises(ValueError, match=r"cosine_batchtopk.*save_inference_model"):
+    with pytest.raises(
+        ValueError, match=r"cosine_batchtopk.*save_inference_model"
+    ) as e:
+        load_saes([tmp_path / "checkpoint"])
+    assert str(e.value).count("training checkpoint") == 1
+    (tmp_path / "checkpoint" / "cfg.json").write_text("{")
+    with pytest.raises(ValueError, match=r"cfg\.json is no JSON"):
         load_saes([tmp_path / "checkpoint"])
 
 
 def test_unfit_model_sources(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no config\.json"):
         load_model(tmp_path)
-    with pytest.raises(ValueError, match="'no-model' is no folder"):
+    with pytest.raises(
+        ValueError, match="'no-model' is neither 'demo', nor a fold"
+    ) as e:
         load_model("no-model")
+    assert "Yi-34B" not in str(e.value)  # the first of TransformerLens's names
 
 
 def test_another_process_gets_the_same_numbers(
