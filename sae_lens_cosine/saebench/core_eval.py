@@ -33,7 +33,7 @@ from sae_lens_cosine.evaluation import (
 )
 from sae_lens_cosine.loss_recovered import cross_entropy_recovered
 from sae_lens_cosine.output_folder import check_writable
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import FORCE, reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
     fingerprint_model,
@@ -121,11 +121,12 @@ def run_core(
             result["eval_result_unstructured"] = {NOTES: ours}
             text = json.dumps(result, indent=1)
             write_atomically(path, lambda target, t=text: target.write_text(t))
-        result = json.loads(path.read_text())
-        found[name] = {
-            "saebench": result["eval_result_metrics"],
-            NOTES: result["eval_result_unstructured"][NOTES],
-        }
+        with reading(path, FORCE):
+            result = json.loads(path.read_text())
+            found[name] = {
+                "saebench": result["eval_result_metrics"],
+                NOTES: result["eval_result_unstructured"][NOTES],
+            }
     warn_if_misread(paths)
     return found
 
