@@ -140,6 +140,9 @@ def test_diagnose_reads_a_table_and_says_what_it_writes(
     assert "512 tokens of rows.jsonl" in printed
     assert str(out / "report.html") in printed
     assert "Pairs of SAEs" not in printed
+    page = (out / "report.html").read_text()
+    assert "<h2>Results on rows.jsonl</h2>" in page
+    assert "held-out" not in page
     first = json.loads((out / "analysis.json").read_text())
 
     with pytest.raises(FileExistsError, match="--overwrite"):
