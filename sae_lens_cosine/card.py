@@ -1,6 +1,5 @@
 """Model cards for the Hugging Face Hub that show the import without which nothing loads."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 from huggingface_hub import HfApi
 from sae_lens import SAE, upload_saes_to_huggingface
 from sae_lens.constants import SAE_CFG_FILENAME
+
+from sae_lens_cosine.sae_folder import is_training_config, read_config
 
 CARD = """---
 library_name: saelens
@@ -56,7 +57,7 @@ def model_card(repo_id: str, saes: Mapping[str, SAE[Any] | Path | str]) -> str:
         metadata = cfg.get("metadata", {})
         cells = (
             sae_id,
-            cfg["architecture"],
+            cfg.get("architecture"),
             metadata.get("model_name"),
             metadata.get("hook_name"),
             cfg["d_in"],
@@ -78,10 +79,9 @@ def config_of(sae_id: str, sae: SAE[Any] | Path | str) -> dict[str, Any]:
         path = Path(sae) / SAE_CFG_FILENAME
         if not path.exists():
             raise ValueError(f"{sae_id}: {path} does not exist; give an SAE's folder.")
-        cfg = json.loads(path.read_text())
-        name = cfg["architecture"]
-        # Only training configs have this field.
-        is_training = "decoder_init_norm" in cfg
+        cfg = read_config(path.parent)
+        name = cfg.get("architecture")
+        is_training = is_training_config(cfg)
     if is_training:
         raise ValueError(
             f"{sae_id} is a training SAE ({name}), which nobody could load for "

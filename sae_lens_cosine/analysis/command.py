@@ -49,13 +49,13 @@ def run(
         text_column: in a table.
         tokens: of text to measure on.
         context_size: tokens of one forward pass.
-        overwrite: replace an ``out`` of this command.
+        overwrite: replace an ``out`` of this command that holds nothing else.
 
     Raises:
         ValueError, TypeError, OSError: naming what is wrong; nothing was computed.
         ImportError: naming the extra that is missing.
     """
-    check_output(out, JSON, overwrite)
+    check_output(out, (JSON, REPORT), overwrite)
     for package in ("sae_bench", "plotly"):
         if find_spec(package) is None:
             raise ImportError(
@@ -78,7 +78,7 @@ def run(
 
 def write(analysis: Analysis, out: Path, overwrite: bool) -> None:
     """Write JSON and report to a temporary folder, and give it its name."""
-    out = out.absolute()
+    out = out.resolve()
     out.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
     try:

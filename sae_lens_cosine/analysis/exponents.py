@@ -13,6 +13,7 @@ from scipy.stats import spearmanr
 
 from sae_lens_cosine.analysis.columns import Floats, Frozen, Latents
 from sae_lens_cosine.analysis.firings import reserved_latents
+from sae_lens_cosine.sae_folder import read_config
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -124,7 +125,8 @@ def exponent_drift(folders: Iterable[str | Path]) -> tuple[CheckpointExponents, 
             folder's name does not end with a number, the given order is kept.
 
     Raises:
-        ValueError: for a folder without weights, or without exponents in them.
+        ValueError: for a folder without weights, without exponents in them, or whose
+            ``cfg.json`` is damaged.
     """
     found = [_of_checkpoint(Path(folder)) for folder in folders]
     tokens = [checkpoint.n_tokens for checkpoint in found]
@@ -137,6 +139,7 @@ def _of_checkpoint(folder: Path) -> CheckpointExponents:
     weights = folder / SAE_WEIGHTS_FILENAME
     if not weights.is_file():
         raise ValueError(f"{folder} is no checkpoint: it has no {weights.name}.")
+    read_config(folder)  # refuses a damaged one
     with safe_open(weights, framework="pt") as file:
         names = set(file.keys())
     if "exponent_base" in names:

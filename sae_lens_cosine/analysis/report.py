@@ -59,6 +59,7 @@ def render(analysis: Analysis) -> str:
     return render_page(
         title=f"SAEs at {analysis.settings.hook_name} of {analysis.settings.model}",
         note=NOTE,
+        heading=f"Results on {analysis.settings.text}",
         about=about_sinks(arms.values()),
         table=tables,
         plots=figures,

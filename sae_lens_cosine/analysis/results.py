@@ -41,7 +41,8 @@ class Diagnosis(ArmResults):
     exponent_density: ExponentDensity | None
     """None for one exponent or none at all."""
     other_score: OtherScore | None
-    """None for an SAE without thresholds, or on which nothing was active."""
+    """None for an SAE without thresholds, on which nothing was active, or that
+    :func:`.swap_score` refuses (a warning says why)."""
 
 
 class Pair(Frozen):

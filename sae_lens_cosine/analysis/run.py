@@ -1,6 +1,7 @@
 """All measurements on some SAEs of one hook."""
 
 import time
+import warnings
 from importlib.metadata import version
 from itertools import combinations
 from typing import Any
@@ -66,7 +67,7 @@ def analyse(inputs: Inputs, text: str) -> Analysis:
         arms: dict[str, Diagnosis] = {}
         for name, sae in inputs.saes.items():
             bar.set_postfix_str(name)
-            arms[name] = _diagnose(sae, stream, losses[name])
+            arms[name] = _diagnose(name, sae, stream, losses[name])
             bar.update()
         pairs: list[Pair] = []
         for first, second in combinations(inputs.saes, 2):
@@ -107,7 +108,9 @@ class _Stream:
         return {"sink_norm_limit": self.limit, "quartile_edges": self.edges}
 
 
-def _diagnose(sae: SAE[Any], stream: _Stream, loss: LossRecovered) -> Diagnosis:
+def _diagnose(
+    name: str, sae: SAE[Any], stream: _Stream, loss: LossRecovered
+) -> Diagnosis:
     features = norm_features(sae, stream.batches, **stream.groups)
     exponents = learned_exponents(sae) if isinstance(sae, CosineSAE) else None
     per_feature = exponents is not None and exponents.mode == "per_feature"
@@ -123,23 +126,29 @@ def _diagnose(sae: SAE[Any], stream: _Stream, loss: LossRecovered) -> Diagnosis:
         exponent_density=exponents_by_density(exponents, features.density)
         if exponents is not None and per_feature
         else None,
-        other_score=_other_score(sae, exponent, stream, reconstruction),
+        other_score=_other_score(name, sae, exponent, stream, reconstruction),
         **learned_values(sae),
     )
 
 
 def _other_score(
-    sae: SAE[Any], exponent: float, stream: _Stream, own: ReconstructionMetrics
+    name: str,
+    sae: SAE[Any],
+    exponent: float,
+    stream: _Stream,
+    own: ReconstructionMetrics,
 ) -> OtherScore | None:
     if not isinstance(sae, JumpReLUSAE) or not own.sinks_excluded.l0:
         return None
-    swapped = swap_score(sae, stream.activations[:SWAP_TOKENS], exponent)
-    return OtherScore(
-        exponent=exponent,
-        reconstruction=evaluate_reconstruction(
+    try:
+        swapped = swap_score(sae, stream.activations[:SWAP_TOKENS], exponent)
+        reconstruction = evaluate_reconstruction(
             swapped, stream.batches, **stream.groups
-        ),
-    )
+        )
+    except ValueError as error:  # one row of the report, not worth the others
+        warnings.warn(f"{name!r} is not read with another score: {error}", stacklevel=2)
+        return None
+    return OtherScore(exponent=exponent, reconstruction=reconstruction)
 
 
 def _match(

@@ -41,6 +41,7 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
 def render_page(
     title: str,
     note: str,
+    heading: str,
     about: str,
     table: str,
     plots: Sequence[Plot],
@@ -49,8 +50,9 @@ def render_page(
     """The whole page.
 
     Args:
-        title: heading.
+        title: of the page.
         note: shown in a box below it.
+        heading: of the table.
         about: a sentence above the table.
         table: from :func:`table_html`.
         plots: in the order of display.
@@ -61,6 +63,7 @@ def render_page(
     return PAGE.format(
         title=escape(title),
         note=escape(note),
+        heading=escape(heading),
         about=escape(about),
         table=table,
         settings="\n".join(
@@ -153,7 +156,7 @@ dd {{ margin: 0; overflow-wrap: anywhere; }}
 <body>
 <h1>{title}</h1>
 <p class="note">{note}</p>
-<h2>Results on held-out text</h2>
+<h2>{heading}</h2>
 <p>{about}</p>
 <div class="wide">{table}</div>
 <script>{plotlyjs}</script>

@@ -22,6 +22,7 @@ from sae_lens_cosine.demo.plots import (
 )
 from sae_lens_cosine.demo.results import ArmResults, Results
 from sae_lens_cosine.demo.rows import (
+    HEADING,
     NOT_A_BENCHMARK,
     setting_rows,
     summary_rows,
@@ -61,6 +62,7 @@ def render(results: Results) -> str:
     return render_page(
         title=f"Cosine-scored SAEs on {results.settings.model}",
         note=NOT_A_BENCHMARK,
+        heading=HEADING,
         about=about_sinks(arms.values()),
         table=table_html(
             summary_rows(results),

@@ -15,6 +15,7 @@ from rich.text import Text
 from sae_lens_cosine.demo.results import ArmResults, Results
 from sae_lens_cosine.evaluation import GroupMetrics
 
+HEADING = "Results on held-out text"
 NOT_A_BENCHMARK = (
     "This is a demonstration, not a benchmark: one seed, one small model and far fewer "
     "training tokens than a real run. Differences between the SAEs can be chance."
@@ -136,8 +137,7 @@ def terminal_table(results: Mapping[str, Any]) -> Table:
         pydantic.ValidationError: if ``results`` does not follow the schema.
     """
     checked = Results.model_validate(results)
-    title = "Results on held-out text"
-    return rows_table(title, checked.arms, summary_rows(checked), NOT_A_BENCHMARK)
+    return rows_table(HEADING, checked.arms, summary_rows(checked), NOT_A_BENCHMARK)
 
 
 def rows_table(

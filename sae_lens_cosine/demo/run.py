@@ -49,7 +49,7 @@ from sae_lens_cosine.evaluation import (
     sink_norm_limit,
 )
 from sae_lens_cosine.loss_recovered import cross_entropy_recovered
-from sae_lens_cosine.output_folder import check_output, move_into_place
+from sae_lens_cosine.output_folder import check_output, check_own, move_into_place
 
 CONTEXT_SIZE = 128
 EVALUATION_TOKENS = 16_384
@@ -57,6 +57,17 @@ LOSS_TOKENS = 4_096
 PROBING_ROWS = {"train_per_class": 60, "test_per_class": 30}
 PROBING_CONTEXT_SIZE = 64  # half of SAEBench's, for half the time
 KS = (1, 2, 5)
+WRITES = (
+    "results.json",
+    "report.html",
+    "options.json",  # removed last
+    "saes/runner_cfg.json",
+    "saes/*/cfg.json",
+    "saes/*/*.safetensors",
+)
+"""The files of a complete run."""
+UNFINISHED = ("options.json", *WRITES, "training/**/*", "activations/**/*")
+"""Those of an interrupted one."""
 
 
 def run_demo(options: DemoOptions, out: Path, overwrite: bool = False) -> Results:
@@ -69,7 +80,8 @@ def run_demo(options: DemoOptions, out: Path, overwrite: bool = False) -> Result
         options: see :class:`DemoOptions`.
         out: new folder for ``results.json``, ``report.html`` and ``saes/<arm>``.
         overwrite: replace ``out`` if it exists (once the new run is complete), and
-            begin again if a run with other options was interrupted.
+            begin again if a run with other options was interrupted; neither where
+            there are files that no run has written.
 
     Raises:
         FileExistsError: naming the way out; nothing has changed then.
@@ -223,7 +235,7 @@ def _quiet_host() -> Iterator[None]:
 
 
 def _open_work_folder(options: DemoOptions, out: Path, overwrite: bool) -> Path:
-    check_output(out, "results.json", overwrite)
+    check_output(out, WRITES, overwrite)
     work = out.with_name(out.name + ".unfinished")
     noted = work / "options.json"
     if work.exists():
@@ -234,6 +246,7 @@ def _open_work_folder(options: DemoOptions, out: Path, overwrite: bool) -> Path:
                 "options to go on with it, or discard it with --overwrite."
             )
         if not same:
+            check_own(work, UNFINISHED)
             shutil.rmtree(work)
     work.mkdir(parents=True, exist_ok=True)
     noted.write_text(options.model_dump_json())

@@ -17,7 +17,7 @@ from sae_bench.sae_bench_utils import activation_collection, dataset_utils
 from tqdm.auto import tqdm
 
 from sae_lens_cosine.labelled_texts import LabelledTexts, check_class_sizes
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import fingerprint, fingerprint_model
 from sae_lens_cosine.saebench.handover import Hook
 from sae_lens_cosine.validation import check_activations
@@ -185,14 +185,19 @@ class ActivationCache:
         return self.root / self.key(texts, hook)
 
     def get(self, texts: TokenizedTexts, hook: Hook) -> PromptActivations:
-        """The activations of ``texts``, computed and written if absent."""
+        """The activations of ``texts``, computed and written if absent.
+
+        Raises:
+            ValueError: if the file is damaged.
+        """
         name = f"{texts.name}_activations.pt".replace("/", "_")
         path = self.folder(texts, hook) / name
         if not path.exists():
             stored = self._collect(texts, hook)
             write_atomically(path, lambda temporary: torch.save(stored, temporary))
-        stored = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        return PromptActivations(stored["acts"], stored["norms"], texts.real)
+        with reading(path, "delete it to compute it again"):
+            stored = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+            return PromptActivations(stored["acts"], stored["norms"], texts.real)
 
     @torch.no_grad()
     def _collect(self, texts: TokenizedTexts, hook: Hook) -> dict[str, torch.Tensor]:

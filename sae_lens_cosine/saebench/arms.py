@@ -23,7 +23,7 @@ from sae_lens_cosine.saebench.activations import (
 )
 from sae_lens_cosine.saebench.arm import Arm
 from sae_lens_cosine.saebench.baseline import baselines
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import FORCE, reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
     fingerprint_sae,
@@ -194,7 +194,9 @@ class ArmProber:
         paths = self._paths(name, key)
         if paths is None or self.force or not all(path.exists() for path in paths):
             return None
-        return Probed(results.read_results(paths[0]), Answers.load(paths[1]))
+        output = results.read_results(paths[0])
+        with reading(paths[1], FORCE):
+            return Probed(output, Answers.load(paths[1]))
 
     def _write(self, name: str, key: str, probed: Probed) -> None:
         if paths := self._paths(name, key):

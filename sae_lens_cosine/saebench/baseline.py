@@ -9,7 +9,7 @@ import torch
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 
 from sae_lens_cosine.saebench.activations import PromptActivations, TokenizedTexts
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import fingerprint, package_versions
 from sae_lens_cosine.saebench.pooling import ChannelsAsLatents, Pooler
 from sae_lens_cosine.saebench.prober import Prober
@@ -38,6 +38,9 @@ def baselines(
         config: SAEBench's settings.
         folder: of the activations; files in it are named by a hash of the settings.
         device: where probes are trained.
+
+    Raises:
+        ValueError: if a file is damaged.
     """
     config = replace(config, dataset_names=[texts.name])
     versions = package_versions()
@@ -61,7 +64,13 @@ def baselines(
             text = json.dumps([_renamed(values) for values in found])
             path = paths[masks.index(mask)]
             write_atomically(path, lambda temporary, t=text: temporary.write_text(t))
-    return [tuple(json.loads(path.read_text())) for path in paths]
+    return [_read(path) for path in paths]
+
+
+def _read(path: Path) -> Baseline:
+    with reading(path, "delete it to compute it again"):
+        metrics, per_class = json.loads(path.read_text())
+        return metrics, per_class
 
 
 def _renamed(values: dict) -> dict:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sae_lens_cosine.demo.text import evaluation_rows
+from sae_lens_cosine.output_folder import check_writable
 from sae_lens_cosine.saebench.core_eval import core_table, run_core
 from sae_lens_cosine.saebench.datasets import (
     SUITES,
@@ -67,8 +68,9 @@ def probe(
     if suite is None and not chosen:
         raise ValueError("Give --suite, --dataset, or both.")
     numbers = _numbers(ks)
-    if out.is_file():
-        raise FileExistsError(f"--out={out} is a file: give a folder.")
+    check_writable(f"--out={out}", out)
+    if activations is not None and not activations.is_dir():  # a full one is only read
+        check_writable(f"--activations={activations}", activations)
     if suite == SAE_PROBES:
         asked = {
             "--mask-sinks": mask_sinks != "none",
@@ -168,8 +170,7 @@ def core(
         ValueError: naming the option that is wrong.
     """
     named = parse_sources(saes)
-    if out.is_file():
-        raise FileExistsError(f"--out={out} is a file: give a folder.")
+    check_writable(f"--out={out}", out)
     if text is None:
         texts = evaluation_rows(contexts * context_size)["text"]
     else:

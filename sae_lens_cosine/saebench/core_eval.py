@@ -32,7 +32,8 @@ from sae_lens_cosine.evaluation import (
     sink_norm_limit,
 )
 from sae_lens_cosine.loss_recovered import cross_entropy_recovered
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.output_folder import check_writable
+from sae_lens_cosine.saebench.files import FORCE, reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
     fingerprint_model,
@@ -93,11 +94,13 @@ def run_core(
     Raises:
         TypeError, ValueError: as :func:`.run_sparse_probing`, for a transcoder, or for
             too few texts. Nothing is written.
+        OSError: if nothing can be written in ``output``; nothing was computed.
     """
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
         )
+    check_writable(f"output={output}", Path(output))
     loaded, model, hooks = open_saes(saes, model)
     for name, sae in loaded.items():
         check_reconstructs_input(name, sae)
@@ -118,11 +121,12 @@ def run_core(
             result["eval_result_unstructured"] = {NOTES: ours}
             text = json.dumps(result, indent=1)
             write_atomically(path, lambda target, t=text: target.write_text(t))
-        result = json.loads(path.read_text())
-        found[name] = {
-            "saebench": result["eval_result_metrics"],
-            NOTES: result["eval_result_unstructured"][NOTES],
-        }
+        with reading(path, FORCE):
+            result = json.loads(path.read_text())
+            found[name] = {
+                "saebench": result["eval_result_metrics"],
+                NOTES: result["eval_result_unstructured"][NOTES],
+            }
     warn_if_misread(paths)
     return found
 

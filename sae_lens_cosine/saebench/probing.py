@@ -8,6 +8,7 @@ from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 from sae_bench.sae_bench_utils import general_utils
 from tqdm.auto import tqdm
 
+from sae_lens_cosine.output_folder import check_writable
 from sae_lens_cosine.saebench import results
 from sae_lens_cosine.saebench.activations import ActivationCache, tokenize
 from sae_lens_cosine.saebench.arm import Arm, sink_latents
@@ -107,6 +108,7 @@ def run_sparse_probing(
         ValueError: for no SAE or data set, two data sets of one name, a ``k`` outside
             SAEBench's schema or above d_sae, an SAE that does not fit the model, or
             one that SAEBench could not probe faithfully. Nothing is written.
+        OSError: if nothing can be written in ``output``; nothing was computed.
     """
     if artifacts_dir is None:
         if output is None:
@@ -114,6 +116,10 @@ def run_sparse_probing(
                 "Give output, artifacts_dir, or both: folders to write to."
             )
         artifacts_dir = Path(output) / "activations"
+    if output is not None:
+        check_writable(f"output={output}", Path(output))
+    if not Path(artifacts_dir).is_dir():  # a full cache is only read
+        check_writable(f"artifacts_dir={artifacts_dir}", Path(artifacts_dir))
     check_choice("mask_sinks", mask_sinks, SINK_MASKINGS)
     _check_ks(ks)
     if probe_seeds < 1:

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from sae_bench.evals.sparse_probing.eval_config import SparseProbingEvalConfig
 from sae_bench.evals.sparse_probing.eval_output import (
     SparseProbingEvalOutput,
@@ -24,7 +24,7 @@ from sae_bench.sae_bench_utils import (
 )
 from sae_lens import SAE
 
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import FORCE, reading, write_atomically
 
 Metrics = dict[str, float]
 """Metric -> its mean over classes, as in ``sae_top_1_test_accuracy``."""
@@ -139,10 +139,5 @@ def read_results(path: Path) -> SparseProbingEvalOutput:
     Raises:
         ValueError: if the file is damaged or follows another schema.
     """
-    try:
+    with reading(path, FORCE):
         return TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise ValueError(
-            f"{path} is no valid sparse-probing result: delete it, or pass force=True "
-            f"to compute it again. ({error})"
-        ) from error

@@ -1,6 +1,5 @@
 """What users may pass as SAEs and as the model, and how it is loaded."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,9 @@ from typing import Any, TypeAlias
 import torch
 from sae_lens import SAE
 from transformer_lens import HookedTransformer
+from transformer_lens.loading_from_pretrained import get_official_model_name
+
+from sae_lens_cosine.sae_folder import is_training_config, read_config
 
 SAESource: TypeAlias = SAE[Any] | str | os.PathLike[str] | tuple[str, str]
 """An SAE, the folder of one, or ``(release, sae_id)`` for SAELens's loaders."""
@@ -21,14 +23,20 @@ DEMO_MODEL = "demo"
 
 
 def parse_sources(saes: Sequence[str]) -> dict[str, SAESource]:
-    """Sources by name from the command line: ``PATH``, ``NAME=PATH``, ``RELEASE:SAE_ID``.
+    """Sources by name from the command line: ``PATH`` or ``RELEASE:SAE_ID``, each also
+    as ``NAME=...``.
+
+    What exists as a path is one, whatever characters it has. Else a name ends at the
+    first ``=``, if a path or a release follows, and a release at the first colon.
 
     Raises:
         ValueError: for two SAEs of one name.
     """
     named: dict[str, SAESource] = {}
     for text in saes:
-        name, _, rest = text.rpartition("=")
+        name, _, rest = text.partition("=")
+        if os.path.exists(text) or not (os.path.exists(rest) or ":" in rest):
+            name, rest = "", text
         release, colon, sae_id = rest.partition(":")
         is_release = bool(colon) and not Path(rest).exists()
         default = f"{release}/{sae_id}" if is_release else Path(rest).resolve().name
@@ -85,14 +93,19 @@ def load_sae(source: SAESource) -> SAE[Any]:
             f"{folder} is not the folder of an SAE: it has no cfg.json. Pass what "
             "sae.save_inference_model(folder) wrote, or (release, sae_id)."
         )
+    cfg = read_config(folder)
+    architecture = cfg.get("architecture")
     try:
         return SAE.load_from_disk(folder)
     except Exception as error:
-        architecture = json.loads((folder / "cfg.json").read_text()).get("architecture")
+        if is_training_config(cfg):
+            raise ValueError(
+                f"{folder} is a training checkpoint ({architecture}). Convert it: "
+                "TrainingSAE.load_from_disk(folder).save_inference_model(other_folder)."
+            ) from error
         raise ValueError(
             f"{folder} does not open as an inference SAE (architecture "
-            f"{architecture!r}): {error}. If it is a training checkpoint, convert it: "
-            "TrainingSAE.load_from_disk(folder).save_inference_model(other_folder)."
+            f"{architecture!r}): {error}"
         ) from error
 
 
@@ -132,13 +145,20 @@ def _load_named(name: str, device: str) -> Any:
 
         return load_local_model(Path(name), device=device)
     try:
+        get_official_model_name(name)
+    except ValueError:  # its message is a list of all names
+        raise ValueError(
+            f"model={name!r} is neither 'demo', nor a folder, nor a name that "
+            "TransformerLens knows: give the folder of a Hugging Face model, or one of "
+            "transformer_lens.loading_from_pretrained.OFFICIAL_MODEL_NAMES."
+        ) from None
+    try:
         return HookedTransformer.from_pretrained_no_processing(
             name, device=device, dtype=torch.float32
         )
     except Exception as error:
         raise ValueError(
-            f"model={name!r} is no folder, and TransformerLens cannot load a model of "
-            f"that name: {error}"
+            f"TransformerLens knows the model {name!r}, but cannot load it: {error}"
         ) from error
 
 

@@ -140,6 +140,9 @@ def test_diagnose_reads_a_table_and_says_what_it_writes(
     assert "512 tokens of rows.jsonl" in printed
     assert str(out / "report.html") in printed
     assert "Pairs of SAEs" not in printed
+    page = (out / "report.html").read_text()
+    assert "<h2>Results on rows.jsonl</h2>" in page
+    assert "held-out" not in page
     first = json.loads((out / "analysis.json").read_text())
 
     with pytest.raises(FileExistsError, match="--overwrite"):
@@ -196,6 +199,9 @@ def test_a_folder_that_holds_something_else_is_kept(inputs: Path, tmp_path: Path
     (tmp_path / "thesis.tex").write_text("mine")
     with pytest.raises(FileExistsError, match="would delete something else"):
         run(inputs, tmp_path, "cosine", overwrite=True)
+    (tmp_path / "analysis.json").write_text("{}")  # of an earlier run, beside it
+    with pytest.raises(FileExistsError, match=r"thesis\.tex is not of this command"):
+        run(inputs, tmp_path, "cosine", overwrite=True)
     with pytest.raises(NotADirectoryError, match=r"thesis\.tex is a file"):
         run(inputs, tmp_path / "thesis.tex" / "out", "cosine")
     assert (tmp_path / "thesis.tex").read_text() == "mine"
@@ -243,6 +249,30 @@ def test_architectures_without_a_reconstruction_of_single_tokens(
     with pytest.raises(TypeError, match=message):
         run(inputs, tmp_path / "out", saes=[str(tmp_path / "odd")])
     assert [path.name for path in tmp_path.iterdir()] == ["odd"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({}, "5 of 24 thresholds are 0"),
+        ({"normalize_activations": "layer_norm"}, "cannot be combined with a cosine"),
+    ],
+)
+def test_an_sae_without_another_score_has_the_rest_of_the_report(
+    inputs: Path, tmp_path: Path, fields: dict[str, Any], reason: str
+):
+    fields = {"architecture": "jumprelu", "d_in": D_MODEL, "d_sae": 24, **fields}
+    sae = SAE.from_dict(SAEConfig.from_dict(fields).to_dict())
+    sae.cfg.metadata.hook_name = HOOK
+    sae.state_dict()["threshold"][5:] = 0.1
+    sae.save_model(tmp_path / "odd")
+    saes = [str(tmp_path / "odd"), str(inputs / "cosine")]
+    with pytest.warns(UserWarning, match=f"'odd' is not read with another.*{reason}"):
+        run(inputs, tmp_path / "out", saes=saes)
+    text = (tmp_path / "out" / "analysis.json").read_text()
+    arms = Analysis.model_validate_json(text).arms
+    assert arms["odd"].other_score is None
+    assert arms["cosine"].other_score is not None
 
 
 def test_an_sae_of_another_width_or_hook_is_refused(inputs: Path, tmp_path: Path):

@@ -58,6 +58,10 @@ def test_an_interrupted_run_with_other_options_is_not_mixed_in(tmp_path):
     with pytest.raises(FileExistsError, match="interrupted run with other options"):
         run_demo(DemoOptions(seed=2), tmp_path / "out")
     assert (work / "options.json").exists()
+    (work / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"notes\.txt is not of this command"):
+        run_demo(DemoOptions(seed=2), tmp_path / "out", overwrite=True)
+    assert (work / "notes.txt").exists()
 
 
 @pytest.mark.slow
@@ -111,6 +115,7 @@ def test_the_whole_job(tmp_path, monkeypatch):
 
     with pytest.raises(FileExistsError, match="--overwrite"):
         run_demo(options, out)
+    run.check_output(out, run.WRITES, overwrite=True)  # it knows all its files
 
 
 def test_overwrite_replaces_nothing_but_a_result_of_its_own(tmp_path):

@@ -87,6 +87,28 @@ def test_command_refuses_with_one_line(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("probe", "--out"), ("probe", "--activations"), ("core", "--out")],
+)
+def test_unwritable_folders_are_refused_before_anything_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    option: str,
+) -> None:
+    (tmp_path / "ok.csv").touch()
+    folder = tmp_path / "ok.csv" / "x"
+    args = ["--sae", "nowhere", "--model", "nothing", "--out", tmp_path / "out"]
+    args += ["--suite", "offline"] * (name == "probe")
+    with pytest.raises(SystemExit) as ended:
+        command(monkeypatch, name, *args, option, folder)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert f"{option}={folder}: {folder.parent} is a file" in error
+
+
 def test_probe_of_the_last_token(
     llama: Path,
     sae_folder: Path,

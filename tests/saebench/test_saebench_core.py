@@ -48,6 +48,11 @@ def test_both_sources_agree_where_saebench_is_right(
         TypeAdapter(CoreEvalOutput).validate_python(json.loads(path.read_text()))
     assert run_core(saes, model=model, texts=texts, **settings) == found
     assert sorted((tmp_path / "core").iterdir()) == files
+    files[1].write_text('{"eval_id": ')
+    with pytest.raises(
+        ValueError, match=f"{files[1].name} is damaged .*: delete it, or"
+    ):
+        run_core(saes, model=model, texts=texts, **settings)
 
 
 def test_too_little_text(model: HookedTransformer, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sae_lens import SAE, TrainingSAE, TrainingSAEConfig
+from three_evals import core, probing
 from tiny_lm import CONTEXT, MARKERS, make_model, make_sae, make_texts
 from transformer_lens import HookedTransformer
 
@@ -131,6 +132,15 @@ def test_bad_requests(
     with pytest.raises(ValueError, match=message):
         run(model, folder=tmp_path, **request)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("evaluate", [probing, core])
+def test_an_output_that_is_a_file_is_named_before_anything_is_read(
+    model: HookedTransformer, tmp_path: Path, evaluate: Any
+) -> None:
+    (tmp_path / "ok.csv").touch()
+    with pytest.raises(NotADirectoryError, match=r"output=.*ok\.csv is a file"):
+        evaluate(["nowhere"], model, tmp_path / "ok.csv")
 
 
 def test_unfit_models(colours: LabelledTexts, tmp_path: Path) -> None:

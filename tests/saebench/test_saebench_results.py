@@ -111,13 +111,31 @@ def test_results_are_written_and_reused_by_content_not_by_name(
     assert len(list((out / "sparse_probing").iterdir())) == 3
 
 
+@pytest.mark.parametrize("content", [b"", b'{"eval_id": ', b"PK\x03\x04 cut short"])
+@pytest.mark.parametrize("pattern", ["sparse_probing/*.json", "answers/*.npz"])
 def test_damaged_result_is_reported(
-    probe: Probe, colours: LabelledTexts, tmp_path: Path
+    probe: Probe, colours: LabelledTexts, tmp_path: Path, pattern: str, content: bytes
 ) -> None:
-    probe(make_sae(), colours, output=tmp_path)
-    (path,) = (tmp_path / "sparse_probing").iterdir()
-    path.write_text('{"eval_id": ')
-    with pytest.raises(ValueError, match="delete it, or pass force=True"):
+    first = probe(make_sae(), colours, output=tmp_path)
+    (path,) = tmp_path.glob(pattern)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path.name} is damaged.*pass force=True"):
         probe(make_sae(), colours, output=tmp_path)
     probe(make_sae(), colours, output=tmp_path, force=True)
-    TypeAdapter(SparseProbingEvalOutput).validate_json(path.read_bytes())
+    assert numbers(probe(make_sae(), colours, output=tmp_path)) == numbers(first)
+
+
+@pytest.mark.parametrize("content", [b"", b"no torch file", b"PK\x03\x04 cut short"])
+@pytest.mark.parametrize("pattern", ["*_activations.pt", "baseline_*.json"])
+def test_damaged_cache_is_reported(
+    probe: Probe, colours: LabelledTexts, tmp_path: Path, pattern: str, content: bytes
+) -> None:
+    first = probe(make_sae(), colours)
+    (path,) = (tmp_path / "artifacts").rglob(pattern)
+    path.write_bytes(content)
+    with pytest.raises(
+        ValueError, match=f"{path.name} is damaged .*: delete it to comp"
+    ):
+        probe(make_sae(), colours, force=True)
+    path.unlink()
+    assert numbers(probe(make_sae(), colours)) == numbers(first)

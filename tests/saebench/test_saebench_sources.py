@@ -13,7 +13,7 @@ from tiny_lm import CONTEXT, make_texts, make_tokenizer
 from transformers import LlamaForCausalLM
 
 from sae_lens_cosine.saebench import run_sparse_probing
-from sae_lens_cosine.saebench.sources import load_model, load_saes
+from sae_lens_cosine.saebench.sources import load_model, load_saes, parse_sources
 
 HOOK = "blocks.0.hook_resid_post"
 
@@ -23,6 +23,34 @@ def run(saes: Any, model: Any, folder: Path, **kwargs: Any) -> Any:
     return run_sparse_probing(
         saes, model=model, output=folder, show_progress=False, **settings | kwargs
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "source"),
+    [
+        ("t/lr=1e-3", "lr=1e-3", Path("t/lr=1e-3")),
+        ("n=t/lr=1e-3", "n", Path("t/lr=1e-3")),
+        ("t/a:b", "a:b", Path("t/a:b")),
+        ("n=t/a:b", "n", Path("t/a:b")),
+        ("r:i", "r/i", ("r", "i")),
+        ("n=r:i", "n", ("r", "i")),
+        ("n=r:lr=1e-3", "n", ("r", "lr=1e-3")),
+        ("me/r:lr=1e-3", "me/r/lr=1e-3", ("me/r", "lr=1e-3")),
+        # Nothing of the kind exists: the message shows what was given.
+        ("t/lr=2", "lr=2", Path("t/lr=2")),
+    ],
+)
+def test_sources_of_the_command_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    text: str,
+    name: str,
+    source: Path | tuple[str, str],
+) -> None:
+    for folder in ("lr=1e-3", "a:b"):
+        (tmp_path / "t" / folder).mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert parse_sources([text]) == {name: source}
 
 
 def test_folders_give_the_numbers_of_the_objects(
@@ -79,15 +107,24 @@ def test_unfit_sae_sources(tmp_path: Path) -> None:
         {"architecture": "cosine_batchtopk", "d_in": 32, "d_sae": 48, "k": 4}
     )
     TrainingSAE.from_dict(config.to_dict()).save_model(tmp_path / "checkpoint")
-    with pytest.raises(ValueError, match=r"cosine_batchtopk.*save_inference_model"):
+    with pytest.raises(
+        ValueError, match=r"cosine_batchtopk.*save_inference_model"
+    ) as e:
+        load_saes([tmp_path / "checkpoint"])
+    assert str(e.value).count("training checkpoint") == 1
+    (tmp_path / "checkpoint" / "cfg.json").write_text("{")
+    with pytest.raises(ValueError, match=r"cfg\.json is no JSON"):
         load_saes([tmp_path / "checkpoint"])
 
 
 def test_unfit_model_sources(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no config\.json"):
         load_model(tmp_path)
-    with pytest.raises(ValueError, match="'no-model' is no folder"):
+    with pytest.raises(
+        ValueError, match="'no-model' is neither 'demo', nor a fold"
+    ) as e:
         load_model("no-model")
+    assert "Yi-34B" not in str(e.value)  # the first of TransformerLens's names
 
 
 def test_another_process_gets_the_same_numbers(
