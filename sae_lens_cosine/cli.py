@@ -263,13 +263,8 @@ def core(
     ],
     model: Annotated[str, typer.Option(help="'demo', a folder, or a model's name.")],
     out: Annotated[Path, typer.Option(help="Folder for results.")],
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV, Parquet or JSONL; the demo's held-out texts by default."
-        ),
-    ] = None,
-    text_column: Annotated[str, typer.Option(help="In --text.")] = "text",
+    text: Annotated[Path | None, TextOption] = None,
+    text_column: Annotated[str, TextColumnOption] = "text",
     contexts: Annotated[int, typer.Option(help="How many; a multiple of 8.")] = 32,
     context_size: Annotated[int, typer.Option(help="Tokens of each.")] = 128,
     force: Annotated[

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from sae_lens import SAE, TrainingSAE
 from sae_lens.util import extract_stop_at_layer_from_tlens_hook_name
 
 from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
-from sae_lens_cosine.tables import read_table
 from sae_lens_cosine.token_wise import check_reconstructs_input, check_token_wise
 
 EMBEDDED_TEXT = "held-out texts of sae-probes"
@@ -94,33 +92,6 @@ def check_width(saes: Mapping[str, SAE[Any]], model: Any, hook_name: str) -> Non
                 f"{name!r} has d_in={sae.cfg.d_in}, but {hook_name!r} has width {width} "
                 "in this model: was it trained on another one?"
             )
-
-
-def read_texts(text: Path | None, column: str, n_tokens: int) -> Sequence[str]:
-    """The user's text, or else held-out text from the package ``sae-probes``.
-
-    Args:
-        text: a text file (one text), or a CSV, Parquet or JSON Lines file.
-        column: of the texts, in a table.
-        n_tokens: as much of the embedded text is read.
-
-    Raises:
-        ImportError: if ``sae-probes`` is missing.
-        ValueError: if the file or its column is missing, or there is too little text.
-    """
-    if text is None:
-        from sae_lens_cosine.demo.text import evaluation_rows
-
-        return evaluation_rows(n_tokens)["text"]
-    if text.suffix == ".txt" and text.is_file():
-        return [text.read_text(encoding="utf-8")]
-    table = read_table(text)
-    if column not in table:
-        raise ValueError(
-            f"--text={text} has no column {column!r}, only "
-            f"{', '.join(map(str, table.columns))}: name one with --text-column."
-        )
-    return table[column].astype(str).tolist()
 
 
 def read_inputs(

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sae_lens_cosine.demo.text import evaluation_rows
 from sae_lens_cosine.saebench.core_eval import core_table, run_core
 from sae_lens_cosine.saebench.datasets import (
     SUITES,
@@ -19,7 +18,7 @@ from sae_lens_cosine.saebench.probing import SUMMARY, run_sparse_probing
 from sae_lens_cosine.saebench.sae_probes_eval import EVAL, run_sae_probes
 from sae_lens_cosine.saebench.sinks import SinkMasking
 from sae_lens_cosine.saebench.sources import parse_sources
-from sae_lens_cosine.tables import read_table
+from sae_lens_cosine.tables import READERS, read_texts
 
 SAE_PROBES = "sae_probes"
 """The suite of SAEBench's second eval."""
@@ -159,7 +158,7 @@ def core(
 
     Args:
         saes: as for :func:`probe`.
-        text: a table of texts; by default the demo's evaluation texts, which no SAE
+        text: a text or a table of texts; by default the demo's evaluation texts, which no SAE
             of the demo was trained on.
 
     The others are those of :func:`.run_core`.
@@ -170,16 +169,7 @@ def core(
     named = parse_sources(saes)
     if out.is_file():
         raise FileExistsError(f"--out={out} is a file: give a folder.")
-    if text is None:
-        texts = evaluation_rows(contexts * context_size)["text"]
-    else:
-        frame = read_table(text)
-        if text_column not in frame:
-            raise ValueError(
-                f"--text-column={text_column}: {text} has the columns "
-                f"{', '.join(map(str, frame.columns))}."
-            )
-        texts = frame[text_column].dropna().astype(str).tolist()
+    texts = read_texts(text, text_column, contexts * context_size)
     found = run_core(
         named,
         model=model,
@@ -202,4 +192,4 @@ def _numbers(ks: str) -> tuple[int, ...]:
 
 
 def _is_table(name: str) -> bool:
-    return Path(name).suffix in (".csv", ".parquet", ".jsonl")
+    return Path(name).suffix in READERS

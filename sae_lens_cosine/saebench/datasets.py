@@ -22,7 +22,7 @@ from sae_lens_cosine.labelled_texts import LabelledTexts
 from sae_lens_cosine.saebench.host import quiet
 from sae_lens_cosine.saebench.languages import LANGUAGES_TASK, language_texts
 from sae_lens_cosine.saebench.splits import Size, split_texts, texts_by_label
-from sae_lens_cosine.tables import READERS, read_table
+from sae_lens_cosine.tables import READERS, read_cells, read_table
 
 
 @dataclass(frozen=True)
@@ -161,13 +161,14 @@ def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
 
 
 def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
-    source, name = table.source, table.name
+    source, name = table.source, table.name or "table"
     if isinstance(source, str | os.PathLike):
-        name = name or Path(source).stem
+        name = table.name or Path(source).stem
         frame = read_table(Path(source))
+    elif isinstance(source, pd.DataFrame):
+        frame = source
     else:
-        is_frame = isinstance(source, pd.DataFrame)
-        frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())
+        frame = _to_frame(source)
     for column in (table.text, table.label):
         if column not in frame:
             raise ValueError(
@@ -176,6 +177,22 @@ def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
                 "TextTable(source, text=..., label=...), or --text-column and "
                 "--label-column."
             )
-    labels, texts = frame[table.label], frame[table.text]
-    by_label, dropped = texts_by_label(texts.tolist(), labels.tolist())
-    return split_texts(name or "table", by_label, size, seed, dropped)
+    by_label, dropped = texts_by_label(
+        read_cells(frame, table.text), read_cells(frame, table.label)
+    )
+    if lost := {what: count for what, count in dropped.items() if count}:
+        warnings.warn(
+            f"Data set {name!r}: left out of {len(frame)} rows: "
+            f"{', '.join(f'{what}: {count}' for what, count in lost.items())}.",
+            stacklevel=4,
+        )
+    return split_texts(name, by_label, size, seed, dropped)
+
+
+def _to_frame(data: hugging_face.Dataset) -> pd.DataFrame:
+    """With the names of classes where the data set holds their numbers."""
+    frame = cast(pd.DataFrame, data.to_pandas())
+    for column, feature in data.features.items():
+        if isinstance(feature, hugging_face.ClassLabel):
+            frame[column] = frame[column].map(dict(enumerate(feature.names)).get)
+    return frame

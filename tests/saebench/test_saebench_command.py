@@ -121,7 +121,7 @@ def test_core(
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, "core", *args)
     assert ended.value.code == 2
-    assert "--text-column=text" in capsys.readouterr().err
+    assert "has no column 'text', only sentence, colour" in capsys.readouterr().err
     assert not out.exists()
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, "core", *args, "--text-column", "sentence")
