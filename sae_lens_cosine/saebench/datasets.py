@@ -23,6 +23,7 @@ from sae_lens_cosine.saebench.host import quiet
 from sae_lens_cosine.saebench.languages import LANGUAGES_TASK, language_texts
 from sae_lens_cosine.saebench.splits import Size, split_texts, texts_by_label
 from sae_lens_cosine.tables import READERS, read_cells, read_table
+from sae_lens_cosine.validation import check_count
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,9 @@ def load_datasets(
             file without the columns, fewer than two classes, or empty ones.
     """
     listed = sources if isinstance(sources, list | tuple) else [sources]
-    if min(train_rows, test_rows) < 2:
-        raise ValueError(
-            f"train_rows={train_rows} and test_rows={test_rows} must be at least 2: "
-            "one row of a class against one of the others."
-        )
+    # One row of a class against one of the others.
+    check_count("train_rows", train_rows, 2)
+    check_count("test_rows", test_rows, 2)
     size = Size(train_rows // 2, test_rows // 2)
     loaded: list[LabelledTexts] = []
     for source in listed:
@@ -110,6 +109,7 @@ def load_datasets(
 def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
     """None for the one task whose texts may not be installed."""
     if isinstance(source, LabelledTexts):
+        _warn_of_shared_texts(source)
         return source
     if isinstance(source, TextTable):
         return _from_table(source, size, seed)
@@ -141,6 +141,21 @@ def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
         f"of sae-probes such as 155_athlete_sport_basketball, or a file "
         f"({', '.join(READERS)})."
     )
+
+
+def _warn_of_shared_texts(texts: LabelledTexts) -> None:
+    """A probe knows the answer to a test text that it was trained on."""
+    train, test = (
+        [" ".join(text.split()) for rows in split.values() for text in rows]
+        for split in (texts.train, texts.test)
+    )
+    trained_on = set(train)
+    if shared := sum(text in trained_on for text in test):
+        warnings.warn(
+            f"Data set {texts.name!r}: {shared} of {len(test)} test texts are training "
+            "texts too, which makes accuracies too high.",
+            stacklevel=4,
+        )
 
 
 def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
