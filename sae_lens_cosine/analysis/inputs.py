@@ -10,6 +10,7 @@ from sae_lens.util import extract_stop_at_layer_from_tlens_hook_name
 
 from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
 from sae_lens_cosine.token_wise import check_reconstructs_input, check_token_wise
+from sae_lens_cosine.validation import check_context_size
 
 EMBEDDED_TEXT = "held-out texts of sae-probes"
 
@@ -107,12 +108,7 @@ def read_inputs(
     Raises:
         ValueError: naming what does not fit.
     """
-    longest = model.cfg.n_ctx
-    if not 2 <= context_size <= longest:
-        raise ValueError(
-            f"--context-size={context_size} must be between 2 and the {longest} tokens "
-            "that the model reads."
-        )
+    check_context_size(context_size, model)
     if n_tokens < context_size:
         raise ValueError(
             f"--tokens={n_tokens} is less than one context of {context_size} tokens."

@@ -23,7 +23,7 @@ from sae_lens_cosine.tables import READERS, read_texts
 SAE_PROBES = "sae_probes"
 """The suite of SAEBench's second eval."""
 
-TRAIN_ROWS, TEST_ROWS = 4000, 1000
+TRAIN_ROWS, TEST_ROWS, CONTEXT_SIZE = 4000, 1000, 128
 """Defaults of the command line."""
 
 
@@ -39,6 +39,7 @@ def probe(
     ks: str,
     train_rows: int,
     test_rows: int,
+    context_size: int,
     seed: int,
     text_column: str,
     label_column: str,
@@ -75,6 +76,7 @@ def probe(
             "--probe-seeds": probe_seeds != 1,
             "--train-rows": train_rows != TRAIN_ROWS,
             "--test-rows": test_rows != TEST_ROWS,
+            "--context-size": context_size != CONTEXT_SIZE,
         }
         if not_there := [option for option, is_set in asked.items() if is_set]:
             raise ValueError(
@@ -98,6 +100,7 @@ def probe(
         ks=numbers,
         train_rows=train_rows,
         test_rows=test_rows,
+        context_size=context_size,
         seed=seed,
         force=force,
     )

@@ -44,6 +44,7 @@ from sae_lens_cosine.saebench.host import quiet, saebench_session
 from sae_lens_cosine.saebench.results import NOTES, results_path, warn_if_misread
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
 from sae_lens_cosine.token_wise import check_reconstructs_input
+from sae_lens_cosine.validation import check_context_size, check_count
 
 
 class _FixedTokens:
@@ -94,6 +95,8 @@ def run_core(
         TypeError, ValueError: as :func:`.run_sparse_probing`, for a transcoder, or for
             too few texts. Nothing is written.
     """
+    check_count("contexts", contexts)
+    check_count("batch_size", batch_size)
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
@@ -101,6 +104,7 @@ def run_core(
     loaded, model, hooks = open_saes(saes, model)
     for name, sae in loaded.items():
         check_reconstructs_input(name, sae)
+    check_context_size(context_size, model)
     tokens = pack_contexts(model, texts, context_size, contexts)
     model_key = fingerprint_model(model)
     found: dict[str, dict[str, Any]] = {}
