@@ -154,6 +154,7 @@ def probe(
     ks: Annotated[str, typer.Option(help="Latents a probe may use.")] = "1,2,5",
     train_rows: Annotated[int, typer.Option(help="Of each task.")] = 4000,
     test_rows: Annotated[int, typer.Option(help="Of each task.")] = 1000,
+    context_size: Annotated[int, typer.Option(help="Tokens of a text to read.")] = 128,
     seed: Annotated[int, typer.Option(help="Of rows and probes.")] = 42,
     text_column: Annotated[str, typer.Option(help="In files.")] = "text",
     label_column: Annotated[str, typer.Option(help="In files.")] = "label",
@@ -179,6 +180,7 @@ def probe(
         ks=ks,
         train_rows=train_rows,
         test_rows=test_rows,
+        context_size=context_size,
         seed=seed,
         text_column=text_column,
         label_column=label_column,
@@ -263,13 +265,8 @@ def core(
     ],
     model: Annotated[str, typer.Option(help="'demo', a folder, or a model's name.")],
     out: Annotated[Path, typer.Option(help="Folder for results.")],
-    text: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV, Parquet or JSONL; the demo's held-out texts by default."
-        ),
-    ] = None,
-    text_column: Annotated[str, typer.Option(help="In --text.")] = "text",
+    text: Annotated[Path | None, TextOption] = None,
+    text_column: Annotated[str, TextColumnOption] = "text",
     contexts: Annotated[int, typer.Option(help="How many; a multiple of 8.")] = 32,
     context_size: Annotated[int, typer.Option(help="Tokens of each.")] = 128,
     force: Annotated[

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sae_lens_cosine.validation import check_name
+
 
 @dataclass(frozen=True)
 class LabelledTexts:
@@ -13,10 +15,11 @@ class LabelledTexts:
     largest (equal sizes always do).
 
     Raises:
-        ValueError: if the name is empty, there are fewer than two classes, train and
+        ValueError: if the name is empty or too long, there are fewer than two classes, train and
             test differ in their classes, a class is empty, or the classes are too
             unbalanced.
-        TypeError: if a class holds one string instead of a list of them.
+        TypeError: if a class holds one string instead of a list of them, or something
+            that is no string.
     """
 
     name: str
@@ -33,8 +36,7 @@ class LabelledTexts:
     Results repeat it."""
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("A data set needs a name.")
+        check_name("A data set", self.name)
         if set(self.train) != set(self.test):
             raise ValueError(
                 f"Data set {self.name!r}: train has the classes {sorted(self.train)} "
@@ -47,6 +49,12 @@ class LabelledTexts:
                         f"Data set {self.name!r}: class {label!r} in {split} is one "
                         "string: give a list of texts."
                     )
+                for text in rows:
+                    if not isinstance(text, str):
+                        raise TypeError(
+                            f"Data set {self.name!r}: class {label!r} in {split} has "
+                            f"{text!r} among its texts, which is none."
+                        )
             check_class_sizes(
                 self.name, split, {label: len(rows) for label, rows in texts.items()}
             )

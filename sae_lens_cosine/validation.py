@@ -1,10 +1,14 @@
 """Checks of user input, made before anything is changed."""
 
+from numbers import Integral
 from typing import Any
 
 import torch
 
 SUPPORTED_NORMALIZATIONS = ("none", "expected_average_only_in")
+
+LONGEST_NAME = 150
+"""In bytes. Files are called after it and more, and most systems allow them 255."""
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
@@ -12,6 +16,32 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     if value not in choices:
         options = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"{name}={value!r} is unknown: choose one of {options}.")
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ``ValueError`` unless ``value`` is a whole number, ``least`` or more."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < least:
+        raise ValueError(f"{name}={value!r} must be a whole number, {least} or more.")
+
+
+def check_context_size(context_size: int, model: Any) -> None:
+    """Refuse contexts without a token to predict, or longer than the model reads."""
+    check_count("context_size", context_size, 2)
+    if context_size > model.cfg.n_ctx:
+        raise ValueError(
+            f"context_size={context_size} is more than the {model.cfg.n_ctx} tokens "
+            "that the model reads."
+        )
+
+
+def check_name(what: str, name: Any) -> None:
+    """Refuse a name of ``what`` after which no file could be called."""
+    if not isinstance(name, str) or not 0 < len(name.encode()) <= LONGEST_NAME:
+        raise ValueError(
+            f"{what} needs a name of 1 to {LONGEST_NAME} bytes, because files are "
+            f"called after it, not {name!r}."
+        )
 
 
 def check_normalization(normalize_activations: str) -> None:

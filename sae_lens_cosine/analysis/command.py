@@ -12,7 +12,6 @@ from sae_lens_cosine.analysis.inputs import (
     EMBEDDED_TEXT,
     check_saes,
     read_inputs,
-    read_texts,
 )
 from sae_lens_cosine.analysis.report import render
 from sae_lens_cosine.analysis.results import (
@@ -24,6 +23,7 @@ from sae_lens_cosine.analysis.results import (
 from sae_lens_cosine.analysis.run import analyse
 from sae_lens_cosine.demo.rows import rows_table
 from sae_lens_cosine.output_folder import check_output, move_into_place
+from sae_lens_cosine.tables import read_texts
 
 JSON, REPORT = "analysis.json", "report.html"
 

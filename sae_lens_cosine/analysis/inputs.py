@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from sae_lens import SAE, TrainingSAE
 from sae_lens.util import extract_stop_at_layer_from_tlens_hook_name
 
 from sae_lens_cosine.demo.contexts import activations_at, pack_contexts
-from sae_lens_cosine.tables import read_table
 from sae_lens_cosine.token_wise import check_reconstructs_input, check_token_wise
+from sae_lens_cosine.validation import check_context_size
 
 EMBEDDED_TEXT = "held-out texts of sae-probes"
 
@@ -96,33 +95,6 @@ def check_width(saes: Mapping[str, SAE[Any]], model: Any, hook_name: str) -> Non
             )
 
 
-def read_texts(text: Path | None, column: str, n_tokens: int) -> Sequence[str]:
-    """The user's text, or else held-out text from the package ``sae-probes``.
-
-    Args:
-        text: a text file (one text), or a CSV, Parquet or JSON Lines file.
-        column: of the texts, in a table.
-        n_tokens: as much of the embedded text is read.
-
-    Raises:
-        ImportError: if ``sae-probes`` is missing.
-        ValueError: if the file or its column is missing, or there is too little text.
-    """
-    if text is None:
-        from sae_lens_cosine.demo.text import evaluation_rows
-
-        return evaluation_rows(n_tokens)["text"]
-    if text.suffix == ".txt" and text.is_file():
-        return [text.read_text(encoding="utf-8")]
-    table = read_table(text)
-    if column not in table:
-        raise ValueError(
-            f"--text={text} has no column {column!r}, only "
-            f"{', '.join(map(str, table.columns))}: name one with --text-column."
-        )
-    return table[column].astype(str).tolist()
-
-
 def read_inputs(
     saes: dict[str, SAE[Any]],
     hook_name: str,
@@ -136,12 +108,7 @@ def read_inputs(
     Raises:
         ValueError: naming what does not fit.
     """
-    longest = model.cfg.n_ctx
-    if not 2 <= context_size <= longest:
-        raise ValueError(
-            f"--context-size={context_size} must be between 2 and the {longest} tokens "
-            "that the model reads."
-        )
+    check_context_size(context_size, model)
     if n_tokens < context_size:
         raise ValueError(
             f"--tokens={n_tokens} is less than one context of {context_size} tokens."

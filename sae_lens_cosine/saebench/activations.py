@@ -25,6 +25,9 @@ from sae_lens_cosine.validation import check_activations
 Rows = dict[str, dict[str, torch.Tensor]]
 """Split (``train``, ``test``) -> class label -> numbers of its prompts."""
 
+FEW_TEST_ROWS = 10
+"""With fewer in a class, an accuracy moves by more than 5% with a single prompt."""
+
 
 @dataclass(frozen=True)
 class TokenizedTexts:
@@ -46,6 +49,8 @@ class TokenizedTexts:
 
 def tokenize(dataset: LabelledTexts, model: Any, context_size: int) -> TokenizedTexts:
     """Tokenize with SAEBench's own function, without prompts it could not pool.
+
+    Warns where a class has fewer than :data:`FEW_TEST_ROWS` test rows.
 
     A prompt of nothing but BOS, PAD and EOS tokens has no token left to average over
     and would become NaN. Such prompts are dropped with a warning that counts them,
@@ -82,6 +87,12 @@ def tokenize(dataset: LabelledTexts, model: Any, context_size: int) -> Tokenized
             stacklevel=2,
         )
         dropped[f"{split} prompts without a token"] = count
+    if (fewest := min(map(len, rows["test"].values()))) < FEW_TEST_ROWS:
+        warnings.warn(
+            f"Data set {dataset.name!r}: the smallest class has {fewest} test rows, so "
+            f"that one prompt moves an accuracy by {0.5 / fewest:.2g}. Give more texts.",
+            stacklevel=2,
+        )
     return TokenizedTexts(dataset.name, ids, real, rows, dropped)
 
 

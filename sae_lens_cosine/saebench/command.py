@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from sae_lens_cosine.demo.text import evaluation_rows
 from sae_lens_cosine.output_folder import check_writable
 from sae_lens_cosine.saebench.core_eval import core_table, run_core
 from sae_lens_cosine.saebench.datasets import (
@@ -20,12 +19,12 @@ from sae_lens_cosine.saebench.probing import SUMMARY, run_sparse_probing
 from sae_lens_cosine.saebench.sae_probes_eval import EVAL, run_sae_probes
 from sae_lens_cosine.saebench.sinks import SinkMasking
 from sae_lens_cosine.saebench.sources import parse_sources
-from sae_lens_cosine.tables import read_table
+from sae_lens_cosine.tables import READERS, read_texts
 
 SAE_PROBES = "sae_probes"
 """The suite of SAEBench's second eval."""
 
-TRAIN_ROWS, TEST_ROWS = 4000, 1000
+TRAIN_ROWS, TEST_ROWS, CONTEXT_SIZE = 4000, 1000, 128
 """Defaults of the command line."""
 
 
@@ -41,6 +40,7 @@ def probe(
     ks: str,
     train_rows: int,
     test_rows: int,
+    context_size: int,
     seed: int,
     text_column: str,
     label_column: str,
@@ -78,6 +78,7 @@ def probe(
             "--probe-seeds": probe_seeds != 1,
             "--train-rows": train_rows != TRAIN_ROWS,
             "--test-rows": test_rows != TEST_ROWS,
+            "--context-size": context_size != CONTEXT_SIZE,
         }
         if not_there := [option for option, is_set in asked.items() if is_set]:
             raise ValueError(
@@ -101,6 +102,7 @@ def probe(
         ks=numbers,
         train_rows=train_rows,
         test_rows=test_rows,
+        context_size=context_size,
         seed=seed,
         force=force,
     )
@@ -161,7 +163,7 @@ def core(
 
     Args:
         saes: as for :func:`probe`.
-        text: a table of texts; by default the demo's evaluation texts, which no SAE
+        text: a text or a table of texts; by default the demo's evaluation texts, which no SAE
             of the demo was trained on.
 
     The others are those of :func:`.run_core`.
@@ -171,16 +173,7 @@ def core(
     """
     named = parse_sources(saes)
     check_writable(f"--out={out}", out)
-    if text is None:
-        texts = evaluation_rows(contexts * context_size)["text"]
-    else:
-        frame = read_table(text)
-        if text_column not in frame:
-            raise ValueError(
-                f"--text-column={text_column}: {text} has the columns "
-                f"{', '.join(map(str, frame.columns))}."
-            )
-        texts = frame[text_column].dropna().astype(str).tolist()
+    texts = read_texts(text, text_column, contexts * context_size)
     found = run_core(
         named,
         model=model,
@@ -203,4 +196,4 @@ def _numbers(ks: str) -> tuple[int, ...]:
 
 
 def _is_table(name: str) -> bool:
-    return Path(name).suffix in (".csv", ".parquet", ".jsonl")
+    return Path(name).suffix in READERS

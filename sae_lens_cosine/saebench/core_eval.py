@@ -45,6 +45,7 @@ from sae_lens_cosine.saebench.host import quiet, saebench_session
 from sae_lens_cosine.saebench.results import NOTES, results_path, warn_if_misread
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
 from sae_lens_cosine.token_wise import check_reconstructs_input
+from sae_lens_cosine.validation import check_context_size, check_count
 
 
 class _FixedTokens:
@@ -96,6 +97,8 @@ def run_core(
             too few texts. Nothing is written.
         OSError: if nothing can be written in ``output``; nothing was computed.
     """
+    check_count("contexts", contexts)
+    check_count("batch_size", batch_size)
     if contexts < batch_size or contexts % batch_size:
         raise ValueError(
             f"contexts={contexts} must be a multiple of batch_size={batch_size}."
@@ -104,6 +107,7 @@ def run_core(
     loaded, model, hooks = open_saes(saes, model)
     for name, sae in loaded.items():
         check_reconstructs_input(name, sae)
+    check_context_size(context_size, model)
     tokens = pack_contexts(model, texts, context_size, contexts)
     model_key = fingerprint_model(model)
     found: dict[str, dict[str, Any]] = {}

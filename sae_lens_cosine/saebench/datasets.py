@@ -22,7 +22,8 @@ from sae_lens_cosine.labelled_texts import LabelledTexts
 from sae_lens_cosine.saebench.host import quiet
 from sae_lens_cosine.saebench.languages import LANGUAGES_TASK, language_texts
 from sae_lens_cosine.saebench.splits import Size, split_texts, texts_by_label
-from sae_lens_cosine.tables import READERS, read_table
+from sae_lens_cosine.tables import READERS, read_cells, read_table
+from sae_lens_cosine.validation import check_count
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,9 @@ def load_datasets(
             file without the columns, fewer than two classes, or empty ones.
     """
     listed = sources if isinstance(sources, list | tuple) else [sources]
-    if min(train_rows, test_rows) < 2:
-        raise ValueError(
-            f"train_rows={train_rows} and test_rows={test_rows} must be at least 2: "
-            "one row of a class against one of the others."
-        )
+    # One row of a class against one of the others.
+    check_count("train_rows", train_rows, 2)
+    check_count("test_rows", test_rows, 2)
     size = Size(train_rows // 2, test_rows // 2)
     loaded: list[LabelledTexts] = []
     for source in listed:
@@ -110,6 +109,7 @@ def load_datasets(
 def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
     """None for the one task whose texts may not be installed."""
     if isinstance(source, LabelledTexts):
+        _warn_of_shared_texts(source)
         return source
     if isinstance(source, TextTable):
         return _from_table(source, size, seed)
@@ -143,6 +143,21 @@ def _load(source: Any, size: Size, seed: int) -> LabelledTexts | None:
     )
 
 
+def _warn_of_shared_texts(texts: LabelledTexts) -> None:
+    """A probe knows the answer to a test text that it was trained on."""
+    train, test = (
+        [" ".join(text.split()) for rows in split.values() for text in rows]
+        for split in (texts.train, texts.test)
+    )
+    trained_on = set(train)
+    if shared := sum(text in trained_on for text in test):
+        warnings.warn(
+            f"Data set {texts.name!r}: {shared} of {len(test)} test texts are training "
+            "texts too, which makes accuracies too high.",
+            stacklevel=4,
+        )
+
+
 def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
     """SAEBench's own loader and classes."""
     try:
@@ -161,13 +176,14 @@ def _from_hub(name: str, size: Size, seed: int) -> LabelledTexts:
 
 
 def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
-    source, name = table.source, table.name
+    source, name = table.source, table.name or "table"
     if isinstance(source, str | os.PathLike):
-        name = name or Path(source).stem
+        name = table.name or Path(source).stem
         frame = read_table(Path(source))
+    elif isinstance(source, pd.DataFrame):
+        frame = source
     else:
-        is_frame = isinstance(source, pd.DataFrame)
-        frame = source if is_frame else cast(pd.DataFrame, source.to_pandas())
+        frame = _to_frame(source)
     for column in (table.text, table.label):
         if column not in frame:
             raise ValueError(
@@ -176,6 +192,22 @@ def _from_table(table: TextTable, size: Size, seed: int) -> LabelledTexts:
                 "TextTable(source, text=..., label=...), or --text-column and "
                 "--label-column."
             )
-    labels, texts = frame[table.label], frame[table.text]
-    by_label, dropped = texts_by_label(texts.tolist(), labels.tolist())
-    return split_texts(name or "table", by_label, size, seed, dropped)
+    by_label, dropped = texts_by_label(
+        read_cells(frame, table.text), read_cells(frame, table.label)
+    )
+    if lost := {what: count for what, count in dropped.items() if count}:
+        warnings.warn(
+            f"Data set {name!r}: left out of {len(frame)} rows: "
+            f"{', '.join(f'{what}: {count}' for what, count in lost.items())}.",
+            stacklevel=4,
+        )
+    return split_texts(name, by_label, size, seed, dropped)
+
+
+def _to_frame(data: hugging_face.Dataset) -> pd.DataFrame:
+    """With the names of classes where the data set holds their numbers."""
+    frame = cast(pd.DataFrame, data.to_pandas())
+    for column, feature in data.features.items():
+        if isinstance(feature, hugging_face.ClassLabel):
+            frame[column] = frame[column].map(dict(enumerate(feature.names)).get)
+    return frame

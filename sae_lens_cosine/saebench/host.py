@@ -31,9 +31,11 @@ def saebench_session(device: torch.device) -> Iterator[None]:
             torch.enable_grad(),
             warnings.catch_warnings(),
         ):
-            # SAEBench passes `penalty`, which scikit-learn 1.8 deprecates: one
-            # warning for each of hundreds of probes.
-            warnings.filterwarnings("ignore", ".*penalty.*", FutureWarning)
+            # SAEBench passes `penalty`, which scikit-learn 1.8 deprecates and finds
+            # inconsistent with the default of its successor (and obeys): two warnings
+            # for each of hundreds of probes.
+            for category in (FutureWarning, UserWarning):
+                warnings.filterwarnings("ignore", ".*penalty.*", category)
             yield
     finally:
         random.setstate(python_state)

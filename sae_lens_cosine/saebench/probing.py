@@ -25,7 +25,7 @@ from sae_lens_cosine.saebench.sources import (
     load_saes,
 )
 from sae_lens_cosine.saebench.summary import ProbingReport
-from sae_lens_cosine.validation import check_choice
+from sae_lens_cosine.validation import check_choice, check_context_size, check_count
 
 SUMMARY = "probing_summary.json"
 """Name of the file with both columns and the statistics."""
@@ -90,7 +90,8 @@ def run_sparse_probing(
         train_rows: rows of a one-against-rest task of a data set that is given by its
             name: half of them positive, half from the other classes.
         test_rows: likewise for the test.
-        context_size: tokens of a prompt that are kept.
+        context_size: tokens of a prompt that are kept, at most as many as the model
+            reads.
         seed: of the probes and the choice of rows; the caller's random state is left
             as it was.
         llm_batch_size: prompts in one forward pass of the model.
@@ -106,7 +107,7 @@ def run_sparse_probing(
     Raises:
         TypeError: for a training SAE, an object that is no SAE or no model.
         ValueError: for no SAE or data set, two data sets of one name, a ``k`` outside
-            SAEBench's schema or above d_sae, an SAE that does not fit the model, or
+            SAEBench's schema or above d_sae, a number that is out of range, an SAE that does not fit the model, or
             one that SAEBench could not probe faithfully. Nothing is written.
         OSError: if nothing can be written in ``output``; nothing was computed.
     """
@@ -122,8 +123,13 @@ def run_sparse_probing(
         check_writable(f"artifacts_dir={artifacts_dir}", Path(artifacts_dir))
     check_choice("mask_sinks", mask_sinks, SINK_MASKINGS)
     _check_ks(ks)
-    if probe_seeds < 1:
-        raise ValueError(f"probe_seeds={probe_seeds}: the probes run at least once.")
+    for option, value in {
+        "probe_seeds": probe_seeds,
+        "llm_batch_size": llm_batch_size,
+        "sae_batch_size": sae_batch_size,
+    }.items():
+        check_count(option, value)
+    check_count("seed", seed, 0)
     loaded, latents = load_saes(saes), latents or {}
     if unknown := sorted(set(latents) - set(loaded)):
         raise ValueError(
@@ -142,6 +148,7 @@ def run_sparse_probing(
         arm.check(ks)
     labelled = load_datasets(datasets, train_rows, test_rows, seed)
     model = load_model(model)
+    check_context_size(context_size, model)
     for arm in arms:
         # Copied here only to check it: one copy at a time stays in memory.
         copied = copy_for_saebench(arm.name, arm.sae, model)
@@ -210,8 +217,9 @@ def run_sparse_probing(
 
 def _check_ks(ks: Sequence[int]) -> None:
     known = results.schema_ks()
-    if not ks or len(set(ks)) < len(ks) or not set(ks) <= set(known):
+    listed = isinstance(ks, Sequence)
+    if not listed or not ks or len(set(ks)) < len(ks) or not set(ks) <= set(known):
         raise ValueError(
-            f"ks={tuple(ks)}: give at least one k, each once, of those that SAEBench's "
-            f"results have a field for: {known}."
+            f"ks={ks!r}: give a list of at least one k, each once, of those that "
+            f"SAEBench's results have a field for: {known}."
         )

@@ -20,7 +20,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
-        """Record within this block, by wrapping two functions of SAEBench.
+        """Record within this block, by wrapping functions of SAEBench.
 
         ``prepare_probe_data`` draws and shuffles prompts with torch's generator. It is
         run a second time, from the same state, on the numbers of the prompts: they
@@ -28,6 +28,7 @@ class Recorder:
         """
         prepare = probe_training.prepare_probe_data
         train = probe_training.train_sklearn_probe
+        train_on_all = probe_training.train_probe_gpu
         prompts = torch.empty(0)
 
         def prepare_and_number(
@@ -58,13 +59,23 @@ class Recorder:
             self.tested.append((prompts.long(), right))
             return probe, accuracy
 
+        def train_on_all_or_none(*args: Any, **settings: Any) -> tuple[Any, float]:
+            try:
+                return train_on_all(*args, **settings)
+            except AssertionError:
+                # SAEBench keeps the probe of the best epoch, and has none where no
+                # epoch gets a single test prompt right. Only the accuracy is used.
+                return None, 0.0
+
         probe_training.prepare_probe_data = prepare_and_number
         probe_training.train_sklearn_probe = train_and_record
+        probe_training.train_probe_gpu = train_on_all_or_none
         try:
             yield
         finally:
             probe_training.prepare_probe_data = prepare
             probe_training.train_sklearn_probe = train
+            probe_training.train_probe_gpu = train_on_all
 
 
 def _numbered(activations: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

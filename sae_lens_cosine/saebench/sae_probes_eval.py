@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import sae_probes
 import torch
@@ -27,10 +27,12 @@ from sae_bench.evals.sparse_probing_sae_probes.eval_config import (
 from sae_bench.evals.sparse_probing_sae_probes.eval_output import (
     SparseProbingSaeProbesEvalOutput,
 )
+from sae_probes.constants import RegType
 from sae_probes.generate_model_activations import ensure_dataset_activations
 from sae_probes.run_sae_evals import get_save_metrics_path, run_sae_evals
 from tqdm.auto import tqdm
 
+from sae_lens_cosine.saebench.arm import Arm
 from sae_lens_cosine.saebench.files import write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
@@ -42,6 +44,7 @@ from sae_lens_cosine.saebench.handover import Hook, copy_for_saebench, open_saes
 from sae_lens_cosine.saebench.host import quiet, saebench_session
 from sae_lens_cosine.saebench.results import results_path, warn_if_misread
 from sae_lens_cosine.saebench.sources import ModelSource, SAESource
+from sae_lens_cosine.validation import check_choice, check_count
 
 EVAL = "sparse_probing_sae_probes"
 _MAX_TOKENS = 1024  # of sae-probes
@@ -54,7 +57,7 @@ def run_sae_probes(
     output: str | Path,
     datasets: Sequence[str] | None = None,
     ks: Sequence[int] = (1, 2, 5),
-    reg_type: Literal["l1", "l2"] = "l1",
+    reg_type: RegType = "l1",
     binarize: bool = False,
     llm_baseline: bool = True,
     seed: int = 42,
@@ -70,7 +73,7 @@ def run_sae_probes(
         model: likewise.
         output: results go to ``<output>/sparse_probing_sae_probes/``.
         datasets: names of data sets; all 113 by default.
-        ks: how many latents a probe may use; any numbers.
+        ks: how many latents a probe may use; any numbers up to d_sae.
         reg_type: regularisation of the probes.
         binarize: whether probes see only which latents are active.
         llm_baseline: whether to probe the model's activations as well.
@@ -94,9 +97,16 @@ def run_sae_probes(
             f"datasets={unknown or names}: name at least one of the "
             f"{len(sae_probes.DATASETS)} of sae-probes, such as {sae_probes.DATASETS[0]}."
         )
-    if not ks or min(ks) < 1:
-        raise ValueError(f"ks={tuple(ks)}: give at least one k, each 1 or more.")
+    if not isinstance(ks, Sequence) or not ks:
+        raise ValueError(f"ks={ks!r}: give a list of at least one k.")
+    for k in ks:
+        check_count("k", k)
+    check_choice("reg_type", reg_type, get_args(RegType))
+    check_count("seed", seed, 0)
+    check_count("llm_batch_size", llm_batch_size)
     loaded, model, hooks = open_saes(saes, model)
+    for name, sae in loaded.items():
+        Arm(name, sae).check(ks)
     root = Path(artifacts_dir or Path(output) / "activations") / "sae-probes"
     device = torch.device(model.cfg.device or "cpu")
     model_key = fingerprint_model(model)

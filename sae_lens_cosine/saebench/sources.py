@@ -12,6 +12,8 @@ from transformer_lens.loading_from_pretrained import get_official_model_name
 
 from sae_lens_cosine.sae_folder import is_training_config, read_config
 
+from sae_lens_cosine.validation import check_name
+
 SAESource: TypeAlias = SAE[Any] | str | os.PathLike[str] | tuple[str, str]
 """An SAE, the folder of one, or ``(release, sae_id)`` for SAELens's loaders."""
 
@@ -55,8 +57,8 @@ def load_saes(
     """SAEs by name. Without names, folders are called after their last part.
 
     Raises:
-        ValueError: for a folder without an inference SAE, two SAEs of one name, or no
-            SAE at all.
+        ValueError: for a folder without an inference SAE, two SAEs of one name, a name
+            that is empty or too long, or no SAE at all.
         TypeError: for something that is no SAE and names none.
     """
     if isinstance(sources, str | os.PathLike | SAE):
@@ -71,6 +73,8 @@ def load_saes(
         sources = dict(zip(names, sources, strict=True))
     if not sources:
         raise ValueError("There is no SAE to probe: pass at least one in saes.")
+    for name in sources:
+        check_name("An SAE", name)
     return {name: load_sae(source) for name, source in sources.items()}
 
 

@@ -3,9 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import NamedTuple
 
 from sae_lens_cosine.labelled_texts import LabelledTexts
 
@@ -52,7 +50,7 @@ def split_texts(
 
 
 def texts_by_label(
-    texts: Sequence[Any], labels: Sequence[Any]
+    texts: Sequence[str | None], labels: Sequence[str | None]
 ) -> tuple[dict[str, list[str]], dict[str, int]]:
     """Distinct texts of each class, and what was left out.
 
@@ -62,10 +60,10 @@ def texts_by_label(
     found: dict[str, dict[str, str]] = {}
     empty = 0
     for text, label in zip(texts, labels, strict=True):
-        if pd.isna(text) or pd.isna(label) or not str(text).strip():
+        if text is None or label is None:
             empty += 1
             continue
-        found.setdefault(str(label), {})[" ".join(str(text).split())] = str(text)
+        found.setdefault(label, {})[" ".join(text.split())] = text
     times = Counter(key for rows in found.values() for key in rows)
     distinct = {
         label: [text for key, text in rows.items() if times[key] == 1]

@@ -194,12 +194,26 @@ def _heading(masking: SinkMasking) -> str:
 
 
 def _caption(summary: ProbingSummary) -> str:
-    caption = "LLM: the same probe on the model's own channels."
+    caption = (
+        "LLM: the same probe on the model's own channels. Rows of a class: "
+        f"{_rows(summary, 'train')} train, {_rows(summary, 'test')} test."
+    )
     if summary.mask_sinks == "none":
         return caption
     masked = summary.datasets[summary.mask_sinks].values()
     share = sum(dataset["masked_share"] for dataset in masked) / len(masked)
     return f"{caption} Masked ({summary.mask_sinks}): {100 * share:.1f}% of tokens."
+
+
+def _rows(summary: ProbingSummary, split: str) -> str:
+    """Of the smallest and the largest class of all data sets."""
+    sizes = [
+        size
+        for dataset in summary.datasets[summary.mask_sinks].values()
+        for size in dataset["rows"][split].values()
+    ]
+    fewest, most = min(sizes), max(sizes)
+    return str(most) if fewest == most else f"{fewest} to {most}"
 
 
 def _accuracy(accuracy: Accuracy) -> str:

@@ -178,9 +178,9 @@ def test_bad_input_ends_with_one_line_and_code_2(inputs: Path, tmp_path: Path):
     [
         ({"saes": ["nowhere"]}, "nowhere is not the folder of an SAE"),
         ({"text": Path("no.csv")}, r"There is no file no\.csv"),
-        ({"text": Path("no.pdf")}, r"no\.pdf is none of \.csv"),
+        ({"text": Path("no.pdf")}, r"no\.pdf is none of \.txt, \.csv"),
         ({"tokens": 31}, r"--tokens=31 is less than one context of 32"),
-        ({"context_size": 65}, "--context-size=65 must be between 2 and the 64"),
+        ({"context_size": 65}, "context_size=65 is more than the 64 tokens"),
         ({"tokens": 10**4}, "give more text, or ask for fewer tokens"),
     ],
 )

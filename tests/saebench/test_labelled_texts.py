@@ -24,7 +24,11 @@ def test_labelled_texts_mistakes() -> None:
     both = {"a": ["x"], "b": ["y"]}
     with pytest.raises(ValueError, match="needs a name"):
         LabelledTexts("", both, both)
+    with pytest.raises(ValueError, match="needs a name of 1 to 150 bytes"):
+        LabelledTexts("t" * 300, both, both)
     with pytest.raises(ValueError, match=r"train has the classes \['a', 'b'\] but"):
         LabelledTexts("t", both, {"a": ["x"]})
     with pytest.raises(TypeError, match="is one string"):
         LabelledTexts("t", {"a": "x", "b": "y"}, both)
+    with pytest.raises(TypeError, match="class 'b' in test has None among its texts"):
+        LabelledTexts("t", both, {"a": ["x"], "b": [None]})  # type: ignore[list-item]

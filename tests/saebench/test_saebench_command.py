@@ -28,12 +28,15 @@ def test_command(
     args += ["--dataset", table, "--text-column", "sentence", "--label-column"]
     args += ["colour", "--out", out, "--mask-sinks", "first_token"]
     args += ["--probe-seeds", 2, "--train-rows", 40, "--test-rows", 20]
+    args += ["--context-size", CONTEXT]
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, "probe", *args)
     assert ended.value.code == 0
     printed = capsys.readouterr()
     assert "my-sae" in printed.out
-    assert "sinks masked" in " ".join(printed.out.split())
+    words = " ".join(printed.out.split())
+    assert "sinks masked" in words
+    assert "Rows of a class: 20 train, 10 test." in words
     assert "Sparse probing: 100%" in printed.err
     assert (out / "probing_summary.json").exists()
     # Two SAEs of one content under two names, masked and not.
@@ -46,14 +49,15 @@ def test_command(
         (["--suite", "online"], "--suite=online: choose one of saebench, offline"),
         ([], "Give --suite, --dataset, or both"),
         (
-            ["--suite", "sae_probes", "--mask-sinks", "norm", "--probe-seeds", "2"],
-            "--mask-sinks, --probe-seeds: --suite=sae_probes has no such option",
+            ["--suite", "sae_probes", "--mask-sinks", "norm", "--context-size", "9"],
+            "--mask-sinks, --context-size: --suite=sae_probes has no such option",
         ),
         (["--suite", "sae_probes", "--dataset", "no"], "datasets=['no']"),
         (["--dataset", "nothing"], "There is no data set 'nothing'"),
         (["--dataset", "no.csv"], "There is no file no.csv"),
         (["--suite", "offline", "--ks", "one"], "--ks=one: give numbers"),
         (["--suite", "offline", "--ks", "3"], r"ks=(3,)"),
+        (["--suite", "offline", "--train-rows", "1"], "train_rows=1 must be a whole"),
         (["--suite", "offline", "--mask-sinks", "x"], "mask_sinks='x' is unknown"),
         (["--suite", "offline", "--sae", "elsewhere"], "elsewhere is not the folder"),
         (["--suite", "offline", "--sae", "no:such"], "of release 'no'"),
@@ -143,7 +147,7 @@ def test_core(
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, "core", *args)
     assert ended.value.code == 2
-    assert "--text-column=text" in capsys.readouterr().err
+    assert "has no column 'text', only sentence, colour" in capsys.readouterr().err
     assert not out.exists()
     with pytest.raises(SystemExit) as ended:
         command(monkeypatch, "core", *args, "--text-column", "sentence")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from pydantic import TypeAdapter
 from sae_bench.evals.core.eval_output import CoreEvalOutput
-from tiny_lm import make_sae, make_texts
+from tiny_lm import CONTEXT, make_sae, make_texts
 from transformer_lens import HookedTransformer
 
 from sae_lens_cosine.saebench.core_eval import run_core
@@ -55,11 +55,15 @@ def test_both_sources_agree_where_saebench_is_right(
         run_core(saes, model=model, texts=texts, **settings)
 
 
-def test_too_little_text(model: HookedTransformer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="fill"):
-        run_core([make_sae()], model=model, texts=["red"], output=tmp_path)
-    with pytest.raises(
-        ValueError, match="contexts=9 must be a multiple of batch_size=8"
+def test_bad_requests(model: HookedTransformer, tmp_path: Path) -> None:
+    for settings, message in (
+        ({"context_size": CONTEXT}, "fill"),
+        ({"contexts": 9}, "contexts=9 must be a multiple of batch_size=8"),
+        ({"batch_size": 0}, "batch_size=0 must be a whole number, 1 or more"),
+        ({"context_size": CONTEXT + 1}, f"is more than the {CONTEXT} tokens that the"),
     ):
-        run_core([make_sae()], model=model, texts=[], output=tmp_path, contexts=9)
+        with pytest.raises(ValueError, match=message):
+            run_core(
+                [make_sae()], model=model, texts=["a"], output=tmp_path, **settings
+            )
     assert not list(tmp_path.iterdir())

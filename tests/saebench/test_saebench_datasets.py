@@ -57,6 +57,46 @@ def test_tables(tmp_path: Path, kind: str) -> None:
     assert other != texts
 
 
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_cells_are_taken_as_they_stand(tmp_path: Path, kind: str) -> None:
+    labels = ("NA", "None", "null", "000", "001")
+    rows = [(f"{i:04}{n}", name) for n, name in enumerate(labels) for i in range(9)]
+    table = pd.DataFrame([*rows, ("", "NA"), ("0099", "")], columns=["text", "label"])
+    path = tmp_path / f"mine.{kind}"
+    if kind == "csv":
+        table.to_csv(path, index=False)
+    elif kind == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    with pytest.warns(UserWarning, match="'mine': left out of 47 rows.*label: 2"):
+        (texts,) = load_datasets(path)
+    assert list(texts.train) == sorted(labels)
+    for label, of_class in texts.train.items():
+        every = {*of_class, *texts.test[label]}
+        assert every == {text for text, name in rows if name == label}
+
+
+@pytest.mark.parametrize(
+    ("source", "labels"),
+    [
+        (
+            hugging_face.Dataset.from_pandas(frame()).cast_column(
+                "label", hugging_face.ClassLabel(names=["no", "yes"])
+            ),
+            {"no", "yes"},
+        ),
+        (
+            TextTable(pd.concat([frame(), pd.DataFrame([{"text": "no label"}])])),
+            {"0", "1"},
+        ),
+    ],
+)
+def test_classes_keep_their_names(source: Any, labels: set[str]) -> None:
+    (texts,) = load_datasets(source)
+    assert set(texts.train) == labels
+
+
 def test_rows_that_cannot_be_used_are_counted() -> None:
     table = pd.concat(
         [
@@ -74,7 +114,8 @@ def test_rows_that_cannot_be_used_are_counted() -> None:
         ]
     )
     table["label"] = table["label"].map({0: "no", 1: "yes"})
-    (texts,) = load_datasets(TextTable(table), train_rows=20, test_rows=10)
+    with pytest.warns(UserWarning, match="'table': left out of 23 rows: .*s: 1, tex"):
+        (texts,) = load_datasets(TextTable(table), train_rows=20, test_rows=10)
     assert texts.dropped == {
         "rows without text or label": 3,
         "duplicates": 1,

@@ -14,7 +14,7 @@ from sae_bench.sae_bench_utils import (
     dataset_utils,
     general_utils,
 )
-from sae_lens import StandardSAE
+from sae_lens import SAE, StandardSAE
 from tiny_lm import (
     CONTEXT,
     EMBEDDING,
@@ -165,22 +165,48 @@ def test_constant_sae_scores_chance(probe: Probe, colours: LabelledTexts) -> Non
     assert metrics.sae_top_5_test_accuracy == 0.5
 
 
+def reader_of_markers(model: HookedTransformer, copies: int = 1) -> SAE[Any]:
+    """Three latents, one for each colour word, and their copies; nothing else fires."""
+    # 15 tokens in 32 dimensions: there are encoder columns that read 1 on one token
+    # and 0 on all others.
+    n = len(MARKERS) * copies
+    sae = make_sae(hook=EMBEDDING, d_sae=max(48, n))
+    ids = [model.tokenizer.convert_tokens_to_ids(word) for word in MARKERS]  # type: ignore[union-attr]
+    with torch.no_grad():
+        one_hot = torch.eye(model.cfg.d_vocab)[:, ids * copies]
+        sae.W_enc.zero_()
+        sae.W_enc[:, :n] = torch.linalg.pinv(model.W_E) @ one_hot
+        sae.b_enc.fill_(-0.5)
+        sae.W_enc[:, :n] *= 20  # away from the regularisation of the regression
+    return sae
+
+
 def test_planted_features_score_one_at_k_1(
     probe: Probe, model: HookedTransformer, colours: LabelledTexts
 ) -> None:
-    # 15 tokens in 32 dimensions: there are encoder columns that read 1 on one token
-    # and 0 on all others. Three of them, one for each colour word; nothing else fires.
-    sae = make_sae(hook=EMBEDDING)
-    ids = [model.tokenizer.convert_tokens_to_ids(word) for word in MARKERS]  # type: ignore[union-attr]
-    with torch.no_grad():
-        one_hot = torch.eye(model.cfg.d_vocab)[:, ids]
-        sae.W_enc.zero_()
-        sae.W_enc[:, :3] = torch.linalg.pinv(model.W_E) @ one_hot
-        sae.b_enc.fill_(-0.5)
-        sae.W_enc[:, :3] *= 20  # away from the regularisation of the regression
+    sae = reader_of_markers(model)
     output = probe(sae, colours)
     assert output.eval_result_metrics.sae.sae_top_1_test_accuracy == 1.0
     assert output.eval_result_metrics.llm.llm_top_1_test_accuracy < 1.0
+
+
+def test_probes_without_a_right_answer_score_zero(
+    probe: Probe, model: HookedTransformer
+) -> None:
+    # So many latents that the first epoch learns the words, which the test swaps.
+    sae = reader_of_markers(model, copies=400)
+    texts = LabelledTexts(
+        "swapped",
+        train={"red": ["red a"], "green": ["green a"]},
+        test={"red": ["green a"], "green": ["red a"]},
+    )
+    with (
+        pytest.warns(UserWarning, match="2 of 2 test texts are training texts too"),
+        pytest.warns(UserWarning, match="1 test rows, so that one prompt moves"),
+    ):
+        metrics = probe(sae, texts).eval_result_metrics.sae
+    assert metrics.sae_test_accuracy == 0
+    assert metrics.sae_top_1_test_accuracy == 0
 
 
 def test_folding_leaves_the_probes_of_a_rescaling_topk_unchanged(

@@ -1,6 +1,7 @@
 """SAEBench's second probing eval, with a model that no hub has."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def test_equals_a_direct_call_and_is_keyed_by_content(
 ) -> None:
     side = model.tokenizer.truncation_side  # type: ignore[union-attr]
     saes = {"sae": make_sae(), "other": make_sae("topk", seed=1, k=4)}
-    outputs = run(model, saes, tmp_path, artifacts)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*penalty.*")  # of scikit-learn
+        outputs = run(model, saes, tmp_path, artifacts)
     assert model.tokenizer.truncation_side == side  # type: ignore[union-attr]
     (cache,) = (artifacts / "sae-probes").iterdir()
     files = sorted((tmp_path / "sparse_probing_sae_probes").iterdir())
@@ -90,8 +93,14 @@ def test_binarized_probes_are_read_and_baseline_is_there(
 
 def test_bad_requests(model: HookedTransformer, tmp_path: Path) -> None:
     saes = {"sae": make_sae()}
-    with pytest.raises(ValueError, match=r"datasets=\['no'\].*113 of sae-probes"):
-        run(model, saes, tmp_path, tmp_path, datasets=["no"])
-    with pytest.raises(ValueError, match=r"ks=\(0,\)"):
-        run(model, saes, tmp_path, tmp_path, ks=(0,))
+    for settings, message in (
+        ({"datasets": ["no"]}, r"datasets=\['no'\].*113 of sae-probes"),
+        ({"ks": 5}, "ks=5: give a list of at least one k"),
+        ({"ks": (0,)}, "k=0 must be a whole number, 1 or more"),
+        ({"ks": (1, 49)}, "k=49 is more than the d_sae=48 of 'sae'"),
+        ({"llm_batch_size": 0}, "llm_batch_size=0 must"),
+        ({"reg_type": "l3"}, "reg_type='l3' is unknown"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(model, saes, tmp_path, tmp_path, **settings)
     assert not list(tmp_path.iterdir())

@@ -70,13 +70,19 @@ def make_model() -> HookedTransformer:
 def make_texts(
     name: str, n_train: int = 24, n_test: int = 12, seed: int = 0
 ) -> LabelledTexts:
-    """Prompts of 3 to 8 words; the class is the colour word among them."""
+    """Distinct prompts of 3 to 8 words; the class is the colour word among them."""
     generator = random.Random(seed)
+
+    drawn: set[str] = set()
 
     def prompt(marker: str) -> str:
         words = generator.choices(FILLERS, k=generator.randint(2, 7))
         words.insert(generator.randrange(len(words) + 1), marker)
-        return " ".join(words)
+        text = " ".join(words)
+        if text in drawn:
+            return prompt(marker)
+        drawn.add(text)
+        return text
 
     return LabelledTexts(
         name,
