@@ -11,7 +11,6 @@ from transformer_lens import HookedTransformer
 from transformer_lens.loading_from_pretrained import get_official_model_name
 
 from sae_lens_cosine.sae_folder import is_training_config, read_config
-
 from sae_lens_cosine.validation import check_name
 
 SAESource: TypeAlias = SAE[Any] | str | os.PathLike[str] | tuple[str, str]
