@@ -35,7 +35,8 @@ def test_command(
     assert "my-sae" in printed.out
     assert "sinks masked" in " ".join(printed.out.split())
     assert "Sparse probing: 100%" in printed.err
-    assert (out / "probing_summary.json").exists()
+    (summary,) = out.glob("probing_summary_*.json")
+    assert str(summary) in printed.out
     # Two SAEs of one content under two names, masked and not.
     assert len(list((out / "sparse_probing").iterdir())) == 4
 
