@@ -15,7 +15,7 @@ from sae_lens_cosine.saebench.datasets import (
     DatasetSource,
     TextTable,
 )
-from sae_lens_cosine.saebench.probing import SUMMARY, run_sparse_probing
+from sae_lens_cosine.saebench.probing import run_sparse_probing
 from sae_lens_cosine.saebench.sae_probes_eval import EVAL, run_sae_probes
 from sae_lens_cosine.saebench.sinks import SinkMasking
 from sae_lens_cosine.saebench.sources import parse_sources
@@ -111,7 +111,7 @@ def probe(
         console.print(table)
     console.print(
         f"Results in SAEBench's format: {out / 'sparse_probing'}; "
-        f"summary: {out / SUMMARY}",
+        f"summary: {out / report.summary_filename}",
         soft_wrap=True,
     )
 

@@ -27,9 +27,6 @@ from sae_lens_cosine.saebench.sources import (
 from sae_lens_cosine.saebench.summary import ProbingReport
 from sae_lens_cosine.validation import check_choice, check_context_size, check_count
 
-SUMMARY = "probing_summary.json"
-"""Name of the file with both columns and the statistics."""
-
 
 def run_sparse_probing(
     saes: Mapping[str, SAESource] | Sequence[SAESource],
@@ -72,8 +69,8 @@ def run_sparse_probing(
             :func:`.datasets.load_datasets`: the suites ``"saebench"`` and
             ``"offline"``, names of single data sets, tables, :class:`.LabelledTexts`.
         output: folder for results: ``sparse_probing/`` in SAEBench's format, and
-            ``probing_summary.json``. A result of the same SAE with the same settings
-            is read from there.
+            ``probing_summary_<key>.json``, one for each choice of SAEs and settings. A
+            result of the same SAE with the same settings is read from there.
         artifacts_dir: cache of model activations (4 bytes x tokens x d_model in
             float32), shared by all SAEs and settings of the probes. By default
             ``<output>/activations``.
@@ -204,7 +201,8 @@ def run_sparse_probing(
     )
     if output is not None:
         text = report.summary.model_dump_json(indent=1)
-        write_atomically(Path(output) / SUMMARY, lambda path: path.write_text(text))
+        path = Path(output) / report.summary_filename
+        write_atomically(path, lambda temporary: temporary.write_text(text))
         results.warn_if_misread(
             results.results_path(
                 Path(output), found.eval_type_id, name, str(found.sae_lens_id)

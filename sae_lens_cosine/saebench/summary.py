@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 from sae_bench.evals.sparse_probing.eval_output import SparseProbingEvalOutput
 
+from sae_lens_cosine.saebench.fingerprint import fingerprint
 from sae_lens_cosine.saebench.prober import Answers
 from sae_lens_cosine.saebench.results import NOTES
 from sae_lens_cosine.saebench.sinks import SinkMasking
@@ -45,7 +46,7 @@ class Column(BaseModel):
 
 
 class ProbingSummary(BaseModel):
-    """What a run found; the content of ``probing_summary.json``."""
+    """What a run found; the content of ``probing_summary_<key>.json``."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -99,6 +100,16 @@ class ProbingReport(Mapping[str, SparseProbingEvalOutput]):
 
     def __len__(self) -> int:
         return len(self._asked_for)
+
+    @property
+    def summary_filename(self) -> str:
+        """With a hash of the SAEs' names and results, so that calls with other SAEs or
+        settings may share a folder."""
+        results = {
+            masking: [(name, str(found.sae_lens_id)) for name, found in by_sae.items()]
+            for masking, by_sae in self.outputs.items()
+        }
+        return f"probing_summary_{fingerprint(results)[:12]}.json"
 
     def tables(self) -> list[Table]:
         """Accuracies, and (with two SAEs or more) differences, for the terminal."""

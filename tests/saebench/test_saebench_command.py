@@ -38,7 +38,8 @@ def test_command(
     assert "sinks masked" in words
     assert "Rows of a class: 20 train, 10 test." in words
     assert "Sparse probing: 100%" in printed.err
-    assert (out / "probing_summary.json").exists()
+    (summary,) = out.glob("probing_summary_*.json")
+    assert str(summary) in printed.out
     # Two SAEs of one content under two names, masked and not.
     assert len(list((out / "sparse_probing").iterdir())) == 4
 

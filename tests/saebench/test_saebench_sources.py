@@ -164,7 +164,7 @@ report = run_sparse_probing(
             for w in ("here", "there")
         ]
         assert names[0] == names[1]  # the same keys
-    summary = (tmp_path / "there" / "probing_summary.json").read_text()
+    summary = (tmp_path / "there" / cold.summary_filename).read_text()
     assert cold.summary.model_dump_json(indent=1) == summary
     read = here(tmp_path / "there")  # what the other process wrote
     assert asdict(read["my-sae"].eval_result_metrics) == asdict(

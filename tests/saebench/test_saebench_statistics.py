@@ -140,9 +140,15 @@ def test_repeats_are_reported_with_spread_and_pairs(
     # Read back: the same statistics.
     saes = {"one": make_sae(seed=1), "two": make_sae("topk", seed=2, k=4)}
     assert probe(model, saes, folder).summary == report.summary
-    assert (folder / "probing_summary.json").read_text() == (
-        report.summary.model_dump_json(indent=1)
+    summary = (folder / report.summary_filename).read_text()
+    assert summary == report.summary.model_dump_json(indent=1)
+
+    # Another choice of SAEs beside it.
+    other = probe(model, {"one": saes["one"]}, folder)
+    assert sorted(path.name for path in folder.glob("*.json")) == sorted(
+        [report.summary_filename, other.summary_filename]
     )
+    assert (folder / report.summary_filename).read_text() == summary
 
 
 def test_no_repeat_is_refused(model: HookedTransformer, tmp_path: Path) -> None:
