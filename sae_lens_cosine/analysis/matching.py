@@ -148,8 +148,12 @@ def _candidates(
     """Pairs of ordinary latents with close decoder rows, and their cosines."""
     latents_a, latents_b = ordinary_latents(a), ordinary_latents(b)
     rows_a, rows_b = unit_rows(a, latents_a), unit_rows(b, latents_b)
-    found: list[tuple[torch.Tensor, ...]] = []
-    n_cut_short = 0
+    # Room for all that may come, of which only what is written takes memory: kept in
+    # pieces, they would lie between the freed blocks and keep gigabytes of them.
+    most = len(latents_a) * min(max_candidates, len(latents_b))
+    rows, columns = torch.empty(2, most, dtype=torch.long)
+    cosines = torch.empty(most, dtype=rows_a.dtype)
+    n = n_cut_short = 0
     for start, block in cosine_blocks(rows_a, rows_b):
         is_close = block >= min_cosine
         row, column = is_close.nonzero(as_tuple=True)
@@ -161,12 +165,15 @@ def _candidates(
             is_close[crowded[:, None], closest] = True
             row, column = is_close.nonzero(as_tuple=True)
             n_cut_short += len(crowded)
-        found.append((start + row.cpu(), column.cpu(), block[row, column].cpu()))
-    row, column, cosine = (torch.cat(parts) for parts in zip(*found, strict=True))
+        new = slice(n, n + len(row))
+        rows[new] = start + row.cpu()
+        columns[new] = column.cpu()
+        cosines[new] = block[row, column].cpu()
+        n = new.stop
     return (
-        torch.tensor(latents_a, dtype=torch.long)[row],
-        torch.tensor(latents_b, dtype=torch.long)[column],
-        cosine.double(),
+        torch.tensor(latents_a, dtype=torch.long)[rows[:n]],
+        torch.tensor(latents_b, dtype=torch.long)[columns[:n]],
+        cosines[:n].double(),
         n_cut_short,
     )
 
