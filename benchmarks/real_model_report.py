@@ -39,7 +39,7 @@ def report(parts: Path) -> dict[str, Any]:
             json.loads(text)
             for text in dict.fromkeys(json.dumps(part["versions"]) for part in runs)
         ],
-        "commands": commands(settings, runs),
+        "commands": commands(parts, settings, runs),
         "hours": {
             "training and evaluation": round(sum(r["seconds"] for r in runs) / 3600, 2),
             "probing": round(sum(p["seconds"] for p in probed) / 3600, 2),
@@ -57,8 +57,11 @@ def report(parts: Path) -> dict[str, Any]:
     }
 
 
-def commands(settings: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
-    """What makes the same parts again, up to the names of files."""
+def commands(
+    parts: Path, settings: dict[str, Any], runs: list[dict[str, Any]]
+) -> list[str]:
+    """What makes the same parts again, up to the names of folders."""
+    out = f"benchmarks/results/{parts.name.removesuffix('.parts')}"
     meta = settings["activations"]
     layers = ",".join(str(r) for r in dict.fromkeys(r["layer"] for r in runs))
     arms = [arm for arm in ARMS if any(r["arm"] == arm for r in runs)]
@@ -69,14 +72,13 @@ def commands(settings: dict[str, Any], runs: list[dict[str, Any]]) -> list[str]:
         f"--train-tokens {meta['train_tokens']} --eval-tokens {meta['eval_tokens']} "
         f"--context-size {meta['context_size']} --seed {meta['seed']}",
         "python benchmarks/real_model.py --cache cache "
-        "--out benchmarks/results/real_model.json "
+        f"--out {out} "
         f"--layers {layers} --arms {','.join(arms)} --seeds {seeds} "
         f"--train-rows {settings['train_rows']} "
         f"--loss-tokens {settings['loss_tokens']} "
         f"--probe-train-rows {settings['probe_train_rows']} "
         f"--probe-test-rows {settings['probe_test_rows']}",
-        "python benchmarks/real_model_norms.py --cache cache "
-        "--out benchmarks/results/real_model.json",
+        f"python benchmarks/real_model_norms.py --cache cache --out {out}",
     ]
 
 
