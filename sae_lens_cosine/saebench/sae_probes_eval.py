@@ -32,8 +32,9 @@ from sae_probes.generate_model_activations import ensure_dataset_activations
 from sae_probes.run_sae_evals import get_save_metrics_path, run_sae_evals
 from tqdm.auto import tqdm
 
+from sae_lens_cosine.output_folder import check_writable
 from sae_lens_cosine.saebench.arm import Arm
-from sae_lens_cosine.saebench.files import write_atomically
+from sae_lens_cosine.saebench.files import FORCE, reading, write_atomically
 from sae_lens_cosine.saebench.fingerprint import (
     fingerprint,
     fingerprint_model,
@@ -89,6 +90,7 @@ def run_sae_probes(
     Raises:
         TypeError, ValueError: as :func:`.run_sparse_probing`, or for an unknown data
             set. Nothing is written.
+        OSError: if nothing can be written in ``output``; nothing was computed.
     """
     names = list(sae_probes.DATASETS if datasets is None else datasets)
     unknown = sorted(set(names) - set(sae_probes.DATASETS))
@@ -104,6 +106,7 @@ def run_sae_probes(
     check_choice("reg_type", reg_type, get_args(RegType))
     check_count("seed", seed, 0)
     check_count("llm_batch_size", llm_batch_size)
+    check_writable(f"output={output}", Path(output))
     loaded, model, hooks = open_saes(saes, model)
     for name, sae in loaded.items():
         Arm(name, sae).check(ks)
@@ -137,9 +140,10 @@ def run_sae_probes(
                 prepared = copy_for_saebench(name, sae, model)
                 found = _run(config, name, prepared, device, result)
                 write_atomically(path, lambda t, f=found: f.to_json_file(str(t)))
-            outputs[name] = TypeAdapter(SparseProbingSaeProbesEvalOutput).validate_json(
-                path.read_bytes()
-            )
+            with reading(path, FORCE):
+                outputs[name] = TypeAdapter(
+                    SparseProbingSaeProbesEvalOutput
+                ).validate_json(path.read_bytes())
     warn_if_misread(paths)
     return outputs
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sae_lens import SAE, TrainingSAE, TrainingSAEConfig
-from three_evals import core, probing
+from three_evals import core, last_token, probing
 from tiny_lm import CONTEXT, MARKERS, make_model, make_sae, make_texts
 from transformer_lens import HookedTransformer
 
@@ -142,7 +142,7 @@ def test_bad_requests(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("evaluate", [probing, core])
+@pytest.mark.parametrize("evaluate", [probing, core, last_token])
 def test_an_output_that_is_a_file_is_named_before_anything_is_read(
     model: HookedTransformer, tmp_path: Path, evaluate: Any
 ) -> None:

@@ -89,6 +89,10 @@ def test_binarized_probes_are_read_and_baseline_is_there(
     binarized = run(model, saes, tmp_path, artifacts, binarize=True)["sae"]
     assert set(binarized.sae_metrics_by_k) == {1, 3}
     assert binarized.eval_config.binarize
+    for path in tmp_path.glob("sparse_probing_sae_probes/*"):
+        path.write_bytes(b"{")
+    with pytest.raises(ValueError, match=r"json is damaged .*pass force=True"):
+        run(model, saes, tmp_path, artifacts, binarize=True)
 
 
 def test_bad_requests(model: HookedTransformer, tmp_path: Path) -> None:
