@@ -204,7 +204,7 @@ def test_control_drops_sinks_and_starts_from_the_median():
         ("loss_weighting", "norm", "loss_weighting='norm' is unknown.*'inverse_norm'"),
         ("aux_loss_normalization", "x", "aux_loss_normalization='x' is unknown"),
         ("k", 0, "k=0 must be above 0"),
-        ("outlier_norm_multiple", 1.0, "outlier_norm_multiple=1.0 would take"),
+        ("outlier_norm_multiple", 1.0, "outlier_norm_multiple=1.0 must be a number"),
         ("b_dec_init_method", "max", "b_dec_init_method='max' is unknown"),
         ("rescale_acts_by_decoder_norm", False, "unit decoder rows"),
         ("normalize_activations", "layer_norm", "cannot be combined"),
