@@ -75,7 +75,8 @@ def match_features(
        correlations follow.
 
     Memory grows with ``d_sae`` times ``max_candidates`` at the most, never with its
-    square; at a d_sae of 65,536 all candidates take up to 270 MB.
+    square: 0.5 GiB beside the weights at a d_sae of 65,536 where every latent has 64
+    candidates (``benchmarks/matching.py``).
 
     Args:
         a: an inference SAE.
