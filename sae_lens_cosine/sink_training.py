@@ -27,7 +27,7 @@ from sae_lens_cosine.sparse_step import (
     sparse_product,
     takes_sparse_products,
 )
-from sae_lens_cosine.validation import check_activations
+from sae_lens_cosine.validation import check_activations, check_count
 
 logger = logging.getLogger(__name__)
 
@@ -57,10 +57,7 @@ class SinkTrainingSAEConfig(Versioned, TrainingSAEConfig, ABC):
                 "ordinary tokens would be taken for outliers (the paper: 10), or None "
                 "to treat all tokens alike."
             )
-        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
-            raise ValueError(
-                f"sink_rank={rank!r} must be a whole number and not negative."
-            )
+        check_count("sink_rank", rank, 0)
         if rank and multiple is None:
             raise ValueError(
                 f"sink_rank={rank} needs outlier_norm_multiple, which says "
