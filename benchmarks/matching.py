@@ -15,6 +15,7 @@ import typer
 from common import environment, save_json
 from probing import measure, random_sae
 from sae_lens import SAE
+from speed_clock import D_IN
 
 from sae_lens_cosine.analysis import match_features
 from sae_lens_cosine.score import unit
@@ -39,9 +40,9 @@ def grouped_sae(centres: torch.Tensor, seed: int) -> SAE[Any]:
 
 def matched(d_sae: int, tokens: int) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(0)
-    centres = unit(torch.randn(d_sae // GROUP, 576, generator=generator), dim=1)
+    centres = unit(torch.randn(d_sae // GROUP, D_IN, generator=generator), dim=1)
     a, b = (grouped_sae(centres, seed) for seed in (1, 2))
-    batches = torch.randn(tokens, 576, generator=generator).split(512)
+    batches = torch.randn(tokens, D_IN, generator=generator).split(512)
     cost, matching = measure(lambda: match_features(a, b, batches))
     return {
         "d_sae": d_sae,

@@ -107,7 +107,7 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
             # c v and (-c)(-v) each give the sink part once
             sink_part = 0.5 * of_sinks @ signed
         coefficients = signed.new_zeros(len(rows), len(signed))
-        coefficients = coefficients.index_copy_(0, sinks, of_sinks)
+        coefficients.index_copy_(0, sinks, of_sinks)
         if rows.dtype == signed.dtype:
             rows.index_add_(0, sinks, sink_part, alpha=-1)  # whose gradient is no copy
         else:

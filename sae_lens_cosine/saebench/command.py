@@ -163,8 +163,8 @@ def core(
 
     Args:
         saes: as for :func:`probe`.
-        text: a text or a table of texts; by default the demo's evaluation texts, which no SAE
-            of the demo was trained on.
+        text: a text or a table of texts; by default the demo's evaluation texts, which
+            no SAE of the demo was trained on.
 
     The others are those of :func:`.run_core`.
 
