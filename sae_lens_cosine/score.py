@@ -79,7 +79,10 @@ def inverse_norms(weights: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def unit(
-    weights: torch.Tensor, dim: int, scale: torch.Tensor | None = None
+    weights: torch.Tensor,
+    dim: int,
+    scale: torch.Tensor | None = None,
+    last_rows: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Weights with unit norm along ``dim``, in at least float32; zeros stay zeros.
 
@@ -91,10 +94,12 @@ def unit(
         weights: ``[d_sae, d_in]`` with ``dim=1``, ``[d_in, d_sae]`` with ``dim=0``.
         dim: the one of length ``d_in``.
         scale: norm to give them instead, a scalar or ``[d_sae]``.
+        last_rows: ``[r, d_in]``, constants that replace the last ``r`` rows of the
+            result, with ``dim=1``.
     """
     weights = weights.to(torch.promote_types(weights.dtype, torch.float32))
     scale = weights.new_ones(()) if scale is None else scale.to(weights.dtype)
-    return _Unit.apply(weights, scale, dim)  # type: ignore[return-value]
+    return _Unit.apply(weights, scale, dim, last_rows)  # type: ignore[return-value]
 
 
 class _Unit(torch.autograd.Function):
@@ -108,12 +113,20 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     @override
     def forward(
-        ctx: Any, weights: torch.Tensor, scale: torch.Tensor, dim: int
+        ctx: Any,
+        weights: torch.Tensor,
+        scale: torch.Tensor,
+        dim: int,
+        last_rows: torch.Tensor | None,
     ) -> torch.Tensor:
         inverse = inverse_norms(weights, dim)
         ctx.save_for_backward(weights, scale, inverse)
         ctx.dim = dim
-        return weights * (inverse * (scale.unsqueeze(dim) if scale.ndim else scale))
+        ctx.n_free = len(weights) - (0 if last_rows is None else len(last_rows))
+        scaled = weights * (inverse * (scale.unsqueeze(dim) if scale.ndim else scale))
+        if last_rows is not None:
+            scaled[ctx.n_free :] = last_rows
+        return scaled
 
     @staticmethod
     @once_differentiable
@@ -125,5 +138,7 @@ class _Unit(torch.autograd.Function):
         torch.mul(weights, along * inverse, out=work)
         torch.sub(grad, work, out=work)
         work *= inverse * (scale.unsqueeze(ctx.dim) if scale.ndim else scale)
+        work[ctx.n_free :] = 0
+        along[ctx.n_free :] = 0
         along = along.squeeze(ctx.dim)
-        return work, along if scale.ndim else along.sum(), None
+        return work, along if scale.ndim else along.sum(), None, None

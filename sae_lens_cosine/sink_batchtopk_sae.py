@@ -113,10 +113,11 @@ class SinkBatchTopKTrainingSAE(
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
+        W_dec, signed = self.W_dec, self.signed_sink_directions
         if self.cfg.rescale_acts_by_decoder_norm:
-            W_dec = unit(self.W_dec, dim=1, scale=self.competes).to(self.W_dec.dtype)
-        else:
-            W_dec = self.W_dec * self.competes.unsqueeze(-1)
+            W_dec = unit(W_dec, dim=1, last_rows=signed).to(W_dec.dtype)
+        elif signed is not None:
+            W_dec = torch.cat([W_dec[: -len(signed)], signed.to(W_dec.dtype)])
         sae_out = self.weighted_rows(feature_acts, W_dec) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))
         return self.reshape_fn_out(sae_out, self.d_head)

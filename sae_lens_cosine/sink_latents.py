@@ -66,11 +66,15 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
         return int((self.sink_directions != 0).any(dim=1).sum())
 
     @property
-    def _signed_sink_directions(self) -> torch.Tensor:
-        """``v_1..v_r, -v_1..-v_r``: ``[2 r, d_in]``, the order of the latents."""
-        assert self.sink_directions is not None
-        directions = self.sink_directions[: self._n_sink_directions]
-        return torch.cat([directions, -directions])
+    def signed_sink_directions(self) -> torch.Tensor | None:
+        """``v_1..v_r, -v_1..-v_r``: ``[2 r, d_in]``, the order of the latents.
+
+        None where no sinks were found.
+        """
+        r = self._n_sink_directions
+        if self.sink_directions is None or r == 0:
+            return None
+        return torch.cat([self.sink_directions[:r], -self.sink_directions[:r]])
 
     def read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Centre activations and take the sink part out.
@@ -89,17 +93,19 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
         check_activations(x, self.cfg.d_in, self.hook_z_reshaping_mode)
         sae_in = self.hook_sae_input(self.reshape_fn_in(x.to(self.dtype)))
         sae_in = self.run_time_activation_norm_fn_in(sae_in)
-        rows = sae_in.reshape(-1, sae_in.shape[-1])
-        rows = rows - self.b_dec * self.cfg.apply_b_dec_to_input
-        if self._n_sink_directions == 0:
+        flat = sae_in.reshape(-1, sae_in.shape[-1])
+        bias = self.b_dec * self.cfg.apply_b_dec_to_input
+        rows = flat - bias
+        signed = self.signed_sink_directions
+        if signed is None:
             return rows.reshape(sae_in.shape), None
-        signed = self._signed_sink_directions
         signed = signed.to(torch.promote_types(rows.dtype, signed.dtype))
         assert self.sink_limit is not None
         is_sink = (row_norms(sae_in) > self.sink_limit).flatten()
         # The others, 99% of the rows, are left alone.
         sinks = is_sink.nonzero().squeeze(1)
-        wide = rows.index_select(0, sinks).to(signed.dtype)
+        # Centred anew: the gradient of a choice among `rows` has the size of the batch.
+        wide = (flat.index_select(0, sinks) - bias).to(signed.dtype)
         # Without autocast: a bfloat16 coefficient leaves 0.4% of a norm of 24,000,
         # more than an ordinary token.
         with torch.autocast(x.device.type, enabled=False):

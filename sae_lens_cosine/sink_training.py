@@ -23,7 +23,7 @@ from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.sparse_step import (
     Entries,
-    merge_order,
+    merge_sorted,
     sparse_product,
     takes_sparse_products,
 )
@@ -157,9 +157,9 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         Their gradients are zero, but Adam's momentum from before the conversion moves
         them still (by 0.06 in a test), so they are written in every step.
         """
-        if not self.sink_latents:
+        signed = self.signed_sink_directions
+        if signed is None:
             return
-        signed = self._signed_sink_directions
         with torch.no_grad():
             self.W_dec[-len(signed) :] = signed.to(self.W_dec.dtype)
             self.W_enc[:, -len(signed) :] = signed.T.to(self.W_enc.dtype)
@@ -197,6 +197,8 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
                 "with norms unlike those that it was estimated from, so nothing is "
                 "left to train on: is it the same hook, and the same scaling?"
             )
+        if not dropped.any():
+            return x, 0.0
         return x[~dropped], dropped.float().mean()
 
     def _remainder_norms(self, sinks: torch.Tensor) -> torch.Tensor:
@@ -265,19 +267,17 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             hidden_pre = score(None)
         n_rows, d_sae = hidden_pre.shape
         flat = self.activation_fn.select(hidden_pre)
+        if sink_pre is None:
+            entries = Entries.of_flat(flat, (n_rows, d_sae))
+            return entries.to_sparse(score(entries)), hidden_pre
+        reserved = sink_pre.relu()
+        rows, columns = reserved.nonzero(as_tuple=True)
+        first = d_sae - reserved.shape[-1]
+        flat, places = merge_sorted(flat, rows * d_sae + first + columns)
         entries = Entries.of_flat(flat, (n_rows, d_sae))
         values = score(entries)
-        if sink_pre is not None:
-            reserved = sink_pre.relu().to(values.dtype)
-            rows, columns = reserved.nonzero(as_tuple=True)
-            first = d_sae - reserved.shape[-1]
-            added = rows * d_sae + first + columns
-            order = merge_order(flat, added)
-            flat = torch.cat([flat, added]).index_select(0, order)
-            values = torch.cat([values, reserved[rows, columns]])
-            values = values.index_select(0, order)
-            entries = Entries.of_flat(flat, (n_rows, d_sae))
-        return entries.to_sparse(values), hidden_pre
+        of_sinks = reserved[rows, columns].to(values.dtype)
+        return entries.to_sparse(values.index_copy(0, places, of_sinks)), hidden_pre
 
     def activate(
         self, hidden_pre: torch.Tensor, sink_pre: torch.Tensor | None
@@ -300,37 +300,23 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     ) -> torch.Tensor:
         """Sum over latents of activation times decoder row, ``[..., d_in]``.
 
-        The sinks' directions come in as constants, which keeps the gradients of
-        sinks, 100 times those of other tokens, out of the clipped gradient norm.
-
         Args:
             feature_acts: ``[..., d_sae]``, dense or COO.
-            W_dec: ``[d_sae, d_in]``, with rows of zeros where latents are reserved.
+            W_dec: ``[d_sae, d_in]``, the sinks' directions as constants where latents
+                are reserved: that keeps the gradients of sinks, 100 times those of
+                other tokens, out of the clipped gradient norm.
             first: first latent of the sum.
             end: the one after the last.
         """
         stop = self.cfg.d_sae if end is None else end
-        n_ordinary = self.cfg.d_sae - len(self.sink_latents)
         if not feature_acts.is_sparse:
-            total = feature_acts[..., first:stop] @ W_dec[first:stop]
-            if stop <= n_ordinary:
-                return total
-            signed = self._signed_sink_directions.to(total.dtype)
-            return total + feature_acts[..., n_ordinary:stop] @ signed
+            return feature_acts[..., first:stop] @ W_dec[first:stop]
         acts = feature_acts.coalesce()
         entries, values = Entries.of_sparse(acts), acts.values()
-        if (first, stop) == (0, self.cfg.d_sae):
-            total = sparse_product(values, W_dec, entries)
-        else:
-            inside, kept = entries.between(first, stop)
-            total = sparse_product(values.index_select(0, kept), W_dec, inside)
-        if stop <= n_ordinary:
-            return total
-        sinks, kept = entries.between(n_ordinary, stop)
-        rows = self._signed_sink_directions.to(total.dtype)[sinks.columns - n_ordinary]
-        return total.index_add_(
-            0, sinks.rows, values.index_select(0, kept).unsqueeze(-1) * rows
-        )
+        if (first, stop) != (0, self.cfg.d_sae):
+            entries, kept = entries.between(first, stop)
+            values = values.index_select(0, kept)
+        return sparse_product(values, W_dec, entries)
 
     @override
     @torch.no_grad()
@@ -348,10 +334,10 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         del state_dict["n_batches_trained"]
         for key in [key for key in state_dict if key.startswith("sink_estimator.")]:
             del state_dict[key]
-        n_reserved = len(self.sink_latents)
-        if n_reserved == 0:
+        signed = self.signed_sink_directions
+        if signed is None:
             return
-        signed = self._signed_sink_directions
+        n_reserved = len(signed)
         state_dict["W_enc"][:, -n_reserved:] = signed.T
         state_dict["W_dec"][-n_reserved:] = signed
         state_dict["b_enc"][-n_reserved:] = 0

@@ -114,8 +114,10 @@ def _starts(ids: torch.Tensor, n: int) -> torch.Tensor:
     return counts.cumsum(0) - counts
 
 
-def merge_order(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """The permutation that sorts two ascending vectors, one after the other.
+def merge_sorted(
+    first: torch.Tensor, second: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two ascending vectors in one.
 
     Linear, where the sort would be felt in the time of a training step.
 
@@ -124,13 +126,13 @@ def merge_order(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         second: ``[r]``, ascending, of values that ``first`` has not.
 
     Returns:
-        ``[m + r]``, indices into ``torch.cat([first, second])``.
+        Both, ascending, ``[m + r]``, and where in it the second are, ``[r]``.
     """
-    m, r = len(first), len(second)
-    order = torch.arange(m + r, device=first.device)
-    places = torch.searchsorted(first, second) + order[:r]
-    before = torch.zeros_like(order).index_fill_(0, places, 1).cumsum(0)
-    return (order - before).index_copy_(0, places, order[m:])
+    r = torch.arange(len(second), device=first.device)
+    places = torch.searchsorted(first, second) + r
+    merged = first.new_empty(len(first) + len(second)).index_copy_(0, places, second)
+    of_first = torch.ones_like(merged, dtype=torch.bool).index_fill_(0, places, False)
+    return merged.masked_scatter_(of_first, first), places
 
 
 def takes_sparse_products(sae: SAE[Any], hooks: Iterable[HookPoint]) -> bool:

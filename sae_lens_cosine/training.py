@@ -146,8 +146,9 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
 
     @property
     def unit_W_dec(self) -> torch.Tensor:
-        """``[d_sae, d_in]``: decoder rows of unit norm, of zeros where reserved."""
-        return unit(self.W_dec, dim=1, scale=self.competes).to(self.W_dec.dtype)
+        """``[d_sae, d_in]``: decoder rows of unit norm, constants where reserved."""
+        signed = self.signed_sink_directions
+        return unit(self.W_dec, dim=1, last_rows=signed).to(self.W_dec.dtype)
 
     @override
     def encode_with_hidden_pre(

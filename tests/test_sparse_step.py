@@ -13,7 +13,7 @@ from sae_lens.saes.sae import TrainStepInput, TrainStepOutput
 from sae_lens_cosine.score import unit
 from sae_lens_cosine.sparse_step import (
     Entries,
-    merge_order,
+    merge_sorted,
     sampled_product,
     sparse_product,
 )
@@ -70,6 +70,17 @@ def test_gradient_of_scaled_directions(dim):
         assert torch.autograd.gradcheck(lambda w, s: unit(w, dim, s), (weights, scale))
 
 
+def test_constant_rows_have_no_gradient():
+    weights, scale = randn(4, 4).requires_grad_(), randn(4, seed=1).requires_grad_()
+    constants = randn(2, 4, seed=2)
+
+    def directions(weights: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return unit(weights, 1, scale, last_rows=constants)
+
+    assert directions(weights, scale)[2:].equal(constants)
+    assert torch.autograd.gradcheck(directions, (weights, scale))
+
+
 def test_columns_between():
     entries = Entries.of_flat(torch.tensor([0, 2, 4, 5]), (2, 3))
     inside, kept = entries.between(1, 3)  # (0, 2), (1, 1), (1, 2)
@@ -84,8 +95,9 @@ def test_columns_between():
 )
 def test_merging_sorts(first, second):
     both = torch.tensor([*first, *second])
-    order = merge_order(both[: len(first)], both[len(first) :])
-    assert both[order].tolist() == sorted([*first, *second])
+    merged, places = merge_sorted(both[: len(first)], both[len(first) :])
+    assert merged.tolist() == sorted([*first, *second])
+    assert merged[places].tolist() == second
 
 
 def raw_step(
