@@ -1,4 +1,4 @@
-"""Seconds and memory of matching the features of two SAEs, by d_sae.
+"""Seconds and memory of matching features and of decoder geometry, by d_sae.
 
     python benchmarks/matching.py --out benchmarks/results/matching.json
 
@@ -17,7 +17,7 @@ from probing import measure, random_sae
 from sae_lens import SAE
 from speed_clock import D_IN
 
-from sae_lens_cosine.analysis import match_features
+from sae_lens_cosine.analysis import decoder_geometry, match_features
 from sae_lens_cosine.score import unit
 
 GROUP = 64
@@ -43,14 +43,18 @@ def matched(d_sae: int, tokens: int) -> dict[str, Any]:
     centres = unit(torch.randn(d_sae // GROUP, D_IN, generator=generator), dim=1)
     a, b = (grouped_sae(centres, seed) for seed in (1, 2))
     batches = torch.randn(tokens, D_IN, generator=generator).split(512)
+    geometry_cost, geometry = measure(lambda: decoder_geometry(a))
     cost, matching = measure(lambda: match_features(a, b, batches))
     return {
         "d_sae": d_sae,
         "tokens": tokens,
         "weights_gib": round(4 * a.W_dec.nbytes / 2**30, 2),
-        **cost,
-        "n_cut_short": matching.n_cut_short,
-        "pairs": len(matching.latents_a),
+        "matching": {
+            **cost,
+            "n_cut_short": matching.n_cut_short,
+            "pairs": len(matching.latents_a),
+        },
+        "geometry": {**geometry_cost, "n_near_duplicates": geometry.n_near_duplicates},
     }
 
 
