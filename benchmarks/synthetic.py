@@ -57,6 +57,7 @@ SYNTHETIC_ARMS = (
 )
 SINK_ARMS = ("batchtopk_sinks", "cosine_sinks")
 """Equal to the filtered ones where there are no sinks."""
+KINDS = ("plain", "sinks")
 
 
 def tokens_of(dictionary: FeatureDictionary, spread: float) -> ActivationGenerator:
@@ -114,8 +115,7 @@ class Job(NamedTuple):
     steps: int
 
     def name(self) -> str:
-        kind = "sinks" if self.sinks else "plain"
-        return f"{self.seed}-{kind}-{self.spread:g}-{self.arm}.json"
+        return f"{self.seed}-{KINDS[self.sinks]}-{self.spread:g}-{self.arm}.json"
 
 
 def measure(job: Job, folder: Path) -> None:
@@ -162,6 +162,9 @@ def main(
     arms: Annotated[str, typer.Option(help="Comma-separated.")] = ",".join(
         SYNTHETIC_ARMS + SINK_ARMS
     ),
+    kinds: Annotated[
+        str, typer.Option(help="Of training tokens, comma-separated.")
+    ] = ",".join(KINDS),
     seeds: Annotated[int, typer.Option(min=1)] = 3,
     steps: Annotated[int, typer.Option(min=20)] = 1500,
     workers: Annotated[int, typer.Option(min=1, help="Processes of a thread.")] = 2,
@@ -171,6 +174,7 @@ def main(
     if out.exists() and not parts.exists():
         raise typer.BadParameter(f"{out} exists: name a new file.", param_hint="--out")
     wanted = listed(arms, SYNTHETIC_ARMS + SINK_ARMS, "--arms")
+    wanted_kinds = listed(kinds, KINDS, "--kinds")
     if not report_only:
         settings = {
             "steps": steps,
@@ -186,7 +190,7 @@ def main(
         jobs = [
             Job(arm, float(spread), sinks, seed, steps)
             for seed in range(seeds)
-            for sinks in (False, True)
+            for sinks in (kind == "sinks" for kind in wanted_kinds)
             for spread in spreads.split(",")
             for arm in wanted
             if sinks or arm not in SINK_ARMS
