@@ -38,7 +38,7 @@ from sae_lens.synthetic import (
     FeatureDictionary,
     eval_sae_on_synthetic_data,
 )
-from synthetic_report import markdown, report
+from synthetic_report import KINDS, markdown, report
 from tqdm.auto import tqdm
 
 D_IN, N_FEATURES, K = 64, 128, 6
@@ -57,7 +57,6 @@ SYNTHETIC_ARMS = (
 )
 SINK_ARMS = ("batchtopk_sinks", "cosine_sinks")
 """Equal to the filtered ones where there are no sinks."""
-KINDS = ("plain", "sinks")
 
 
 def tokens_of(dictionary: FeatureDictionary, spread: float) -> ActivationGenerator:
@@ -188,12 +187,12 @@ def main(
         }
         check_settings(parts, settings)
         jobs = [
-            Job(arm, float(spread), sinks, seed, steps)
+            Job(arm, float(spread), kind == "sinks", seed, steps)
             for seed in range(seeds)
-            for sinks in (kind == "sinks" for kind in wanted_kinds)
+            for kind in wanted_kinds
             for spread in spreads.split(",")
             for arm in wanted
-            if sinks or arm not in SINK_ARMS
+            if kind == "sinks" or arm not in SINK_ARMS
         ]
         with ProcessPoolExecutor(
             workers,

@@ -26,6 +26,8 @@ PAIRS = (
     ("cosine_sinks", "batchtopk_sinks"),
 )
 TIE = 0.01
+KINDS = ("plain", "sinks")
+"""Of training tokens, in the order of ``Run["sinks"]``."""
 
 
 def report(parts: Path) -> dict[str, Any]:
@@ -33,16 +35,13 @@ def report(parts: Path) -> dict[str, Any]:
     runs = read_parts(parts / "runs")
     settings = json.loads((parts / "settings.json").read_text())
     arms = list(dict.fromkeys(run["arm"] for run in runs))
-    kinds = [
-        kind
-        for kind, sinks in (("plain", False), ("sinks", True))
-        if any(run["sinks"] == sinks for run in runs)
-    ]
+    kinds = dict.fromkeys(KINDS[run["sinks"]] for run in runs)
     command = (
         "python benchmarks/synthetic.py "
         f"--out benchmarks/results/{parts.name.removesuffix('.parts')} "
         f"--spreads {','.join(f'{s:g}' for s in spreads_of(runs))} "
-        f"--arms {','.join(arms)} --kinds {','.join(kinds)} --seeds {1 + max((r['seed'] for r in runs), default=0)} "
+        f"--arms {','.join(arms)} --kinds {','.join(kinds)} "
+        f"--seeds {1 + max((r['seed'] for r in runs), default=0)} "
         f"--steps {settings['steps']}"
     )
     return {

@@ -15,7 +15,6 @@ from sae_lens_cosine.running_threshold import (
     RunningThreshold,
     RunningThresholdConfig,
 )
-from sae_lens_cosine.score import unit
 from sae_lens_cosine.sink_training import SinkTrainingSAE, SinkTrainingSAEConfig
 from sae_lens_cosine.sparse_step import Entries, sampled_product
 from sae_lens_cosine.validation import check_k, check_normalization
@@ -113,10 +112,10 @@ class SinkBatchTopKTrainingSAE(
     @override
     def decode(self, feature_acts: torch.Tensor) -> torch.Tensor:
         """Reconstruction ``[..., d_in]`` of ``feature_acts``, ``[..., d_sae]``."""
-        W_dec, signed = self.W_dec, self.signed_sink_directions
+        W_dec = self.W_dec
         if self.cfg.rescale_acts_by_decoder_norm:
-            W_dec = unit(W_dec, dim=1, last_rows=signed).to(W_dec.dtype)
-        elif signed is not None:
+            W_dec = self.unit_W_dec
+        elif (signed := self.signed_sink_directions) is not None:
             W_dec = torch.cat([W_dec[: -len(signed)], signed.to(W_dec.dtype)])
         sae_out = self.weighted_rows(feature_acts, W_dec) + self.b_dec
         sae_out = self.run_time_activation_norm_fn_out(self.hook_sae_recons(sae_out))

@@ -18,7 +18,7 @@ from torch import nn
 from typing_extensions import override
 
 from sae_lens_cosine.format_version import Versioned
-from sae_lens_cosine.score import row_norms
+from sae_lens_cosine.score import row_norms, unit
 from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
 from sae_lens_cosine.sink_latents import SinkLatents
 from sae_lens_cosine.sparse_step import (
@@ -290,6 +290,12 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         if sink_pre is not None:
             acts[..., -sink_pre.shape[-1] :] = sink_pre.relu().to(acts.dtype)
         return acts
+
+    @property
+    def unit_W_dec(self) -> torch.Tensor:
+        """``[d_sae, d_in]``: decoder rows of unit norm, constants where reserved."""
+        signed = self.signed_sink_directions
+        return unit(self.W_dec, dim=1, last_rows=signed).to(self.W_dec.dtype)
 
     def weighted_rows(
         self,

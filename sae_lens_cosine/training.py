@@ -144,12 +144,6 @@ class CosineTrainingSAE(SinkTrainingSAE, ABC):
         rows = self.W_enc.T.contiguous()
         return unit(rows, dim=1, scale=scale).to(self.W_enc.dtype).T
 
-    @property
-    def unit_W_dec(self) -> torch.Tensor:
-        """``[d_sae, d_in]``: decoder rows of unit norm, constants where reserved."""
-        signed = self.signed_sink_directions
-        return unit(self.W_dec, dim=1, last_rows=signed).to(self.W_dec.dtype)
-
     @override
     def encode_with_hidden_pre(
         self, x: torch.Tensor
