@@ -96,7 +96,7 @@ class SinkBatchTopKTrainingSAE(
         self, latents: torch.Tensor, sae_in: torch.Tensor, hidden_pre: torch.Tensor
     ) -> torch.Tensor:
         """``hidden_pre`` of some latents with its gradient, ``[n, n_latents]``."""
-        if not self._is_sparse_step:
+        if not self.is_sparse_step:
             return hidden_pre.index_select(-1, latents)
         W_enc = self.W_enc.index_select(1, latents)
         x_c, _ = self.read(sae_in)

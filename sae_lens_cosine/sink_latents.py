@@ -12,6 +12,17 @@ from sae_lens_cosine.score import row_norms
 from sae_lens_cosine.validation import check_activations
 
 
+def with_signs(directions: torch.Tensor | None) -> torch.Tensor | None:
+    """``v_1..v_r, -v_1..-v_r`` of ``[sink_rank, d_in]`` whose rows beyond r are zero.
+
+    None where all are.
+    """
+    if directions is None:
+        return None
+    r = int((directions != 0).any(dim=1).sum())
+    return torch.cat([directions[:r], -directions[:r]]) if r else None
+
+
 class SinkLatents(KeepsPrecision, SAE[Any], ABC):
     """An SAE that rebuilds attention sinks through latents of their own.
 
@@ -48,22 +59,17 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
     @property
     def sink_latents(self) -> list[int]:
         """Indices of the reserved latents; empty where no sinks were found."""
+        signed = self.signed_sink_directions
         n = self.cfg.d_sae
-        return list(range(n - 2 * self._n_sink_directions, n))
+        return list(range(n - (0 if signed is None else len(signed)), n))
 
     @property
     def sink_norm_limit(self) -> float | None:
         """Uncentred norm above which a token is a sink; None without reserved latents."""
-        if self._n_sink_directions == 0:
+        if self.signed_sink_directions is None:
             return None
         assert self.sink_limit is not None
         return self.sink_limit.item()
-
-    @property
-    def _n_sink_directions(self) -> int:
-        if self.sink_directions is None:
-            return 0
-        return int((self.sink_directions != 0).any(dim=1).sum())
 
     @property
     def signed_sink_directions(self) -> torch.Tensor | None:
@@ -71,10 +77,7 @@ class SinkLatents(KeepsPrecision, SAE[Any], ABC):
 
         None where no sinks were found.
         """
-        r = self._n_sink_directions
-        if self.sink_directions is None or r == 0:
-            return None
-        return torch.cat([self.sink_directions[:r], -self.sink_directions[:r]])
+        return with_signs(self.sink_directions)
 
     def read(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Centre activations and take the sink part out.

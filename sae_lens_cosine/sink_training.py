@@ -20,7 +20,7 @@ from typing_extensions import override
 from sae_lens_cosine.format_version import Versioned
 from sae_lens_cosine.score import row_norms, unit
 from sae_lens_cosine.sink_estimation import SinkEstimator, is_outlier
-from sae_lens_cosine.sink_latents import SinkLatents
+from sae_lens_cosine.sink_latents import SinkLatents, with_signs
 from sae_lens_cosine.sparse_step import (
     Entries,
     merge_sorted,
@@ -65,6 +65,14 @@ class SinkTrainingSAEConfig(Versioned, TrainingSAEConfig, ABC):
             )
 
 
+@dataclass(frozen=True)
+class _Step:
+    """What holds throughout a training step, worked out once."""
+
+    is_sparse: bool
+    signed_sink_directions: torch.Tensor | None
+
+
 class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     """A training SAE that estimates the sinks' directions on its first batches.
 
@@ -84,7 +92,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
     n_batches_trained: torch.Tensor
     sink_estimator: SinkEstimator | None
     _has_warned = False
-    _is_sparse_step = False
+    _step: _Step | None = None
 
     @override
     def initialize_weights(self) -> None:
@@ -112,19 +120,20 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
         self.prepare_step(x)
         if self.sink_estimator is not None:
             self._estimate_sinks(step_input.sae_in, x)
-        self.write_sink_weights()
+        signed = self.signed_sink_directions
+        n_reserved = 0 if signed is None else len(signed)
         dead = step_input.dead_neuron_mask
-        n_reserved = len(self.sink_latents)
         if dead is not None and n_reserved:
             dead = dead.clone()
             dead[-n_reserved:] = False  # silent without sinks, but not dead
-        self._is_sparse_step = self.takes_sparse_steps
+        self._step = _Step(self.takes_sparse_steps, signed)
         try:
+            self.write_sink_weights()
             output = super().training_forward_pass(
                 replace(step_input, sae_in=x, dead_neuron_mask=dead)
             )
         finally:
-            self._is_sparse_step = False
+            self._step = None
         self.n_batches_trained += 1
         output.metrics["dropped_token_share"] = dropped_share
         if n_reserved:
@@ -136,6 +145,18 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
                 ),
             }
         return output
+
+    @property
+    @override
+    def signed_sink_directions(self) -> torch.Tensor | None:
+        if self._step is not None:
+            return self._step.signed_sink_directions
+        return with_signs(self.sink_directions)
+
+    @property
+    def is_sparse_step(self) -> bool:
+        """Whether a training step is under way that follows the selected entries alone."""
+        return self._step is not None and self._step.is_sparse
 
     @property
     def takes_sparse_steps(self) -> bool:
@@ -181,7 +202,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             dropped[dropped.clone()] = self._remainder_norms(x[dropped]) > limit
             if not self._has_warned and dropped.any():
                 self._has_warned = True
-                found, wanted = self._n_sink_directions, self.cfg.sink_rank
+                found, wanted = len(self.sink_latents) // 2, self.cfg.sink_rank
                 logger.warning(
                     "%d tokens are beyond the norm limit %.3g even without their part "
                     "in the %d sink directions of the first batches, so training drops "
@@ -258,7 +279,7 @@ class SinkTrainingSAE(SinkLatents, TrainingSAE[Any], ABC):
             score: gives ``hidden_pre``, ``[..., d_sae]``, or ``[m]`` at the entries.
             sink_pre: signed coefficients of the reserved latents, ``[..., 2 r]``.
         """
-        if not self._is_sparse_step:
+        if not self.is_sparse_step:
             hidden_pre = self.hook_sae_acts_pre(score(None))
             return self.hook_sae_acts_post(
                 self.activate(hidden_pre, sink_pre)
